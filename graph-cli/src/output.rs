@@ -24,11 +24,6 @@ pub(crate) const UNDONE: u8 = 3;
 /// The first error of stdout.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Whether stdout has failed, so that nobody reads what is printed.
-pub(crate) fn is_out_lost() -> bool {
-    failed().is_some()
-}
-
 pub(crate) fn write_out(line: fmt::Arguments<'_>) {
     let mut failed = failed();
     if failed.is_none() {
@@ -67,4 +62,20 @@ pub(crate) fn finish(code: u8) -> ExitCode {
 
 fn failed() -> MutexGuard<'static, Option<io::Error>> {
     FAILED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the reader of stdout has closed its pipe, although nothing was written since.
+#[cfg(unix)]
+pub(crate) fn is_hung_up() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdout = rustix::stdio::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// Whether the reader of stdout has closed its pipe: found out by the next write on this system.
+#[cfg(not(unix))]
+pub(crate) fn is_hung_up() -> bool {
+    false
 }

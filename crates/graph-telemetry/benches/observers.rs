@@ -134,15 +134,19 @@ fn runtime(store: &SqliteStore, observers: &[Arc<dyn Observer>]) -> Runtime {
 fn streaming(store: &SqliteStore) -> Vec<(&'static str, Runtime)> {
     let streaming = || builder(store).events(1024).build().unwrap();
     let (unread, stalled, read) = (streaming(), streaming(), streaming());
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let all = builder(store).events(1024).observer(otlp(dead())).observer(Progress::to(full)).build().unwrap();
     let reader = |runtime: &Runtime| runtime.events(EventFilter::default()).unwrap();
     // It is never polled, and lives as long as the process.
     Box::leak(Box::new(reader(&stalled)));
+    Box::leak(Box::new(reader(&all)));
     let mut events = reader(&read);
     tokio::spawn(async move { while events.next().await.is_some() {} });
     vec![
         ("events, nobody reads all of them", unread),
         ("events, a reader that reads nothing", stalled),
         ("events, a reader that reads all", read),
+        ("a reader that reads nothing, connections are refused, lines on a full disk", all),
     ]
 }
 

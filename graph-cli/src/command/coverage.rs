@@ -7,9 +7,9 @@ use clap::Args;
 use graph_testing::{CoveredPart, FileReport, GraphCoverage, PartKind, Ratio, lcov};
 use serde_json::{Value, json};
 
-use super::replace;
 use super::test::{Counts, show_mistakes, suite};
-use crate::outcome::{CommandOutcome, CommandResult};
+use super::{plain, replace};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
 pub(crate) struct CoverageArguments {
@@ -49,7 +49,8 @@ pub(crate) fn run(arguments: &CoverageArguments) -> CommandResult {
         }
     }
     for directory in &arguments.journals {
-        let others = suite.cover_journals(&targets, directory, &mut graphs)?;
+        let others = suite.cover_journals(&targets, directory, &mut graphs);
+        let others = others.map_err(|error| Error::new(plain(&error.to_string())))?;
         if !others.is_empty() {
             let others = Vec::from_iter(others).join("`, `");
             err!("note: {} has runs of graphs that are not looked at: `{others}`", directory.display());

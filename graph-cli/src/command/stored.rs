@@ -1,6 +1,6 @@
 //! Helpers for the commands that manage the runs of a store.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use graph_model::{duration, timestamp};
@@ -15,6 +15,39 @@ use crate::outcome::Error;
 pub(super) enum Access {
     Read,
     Write,
+}
+
+/// The file of a store that is read for a long time.
+pub(super) struct StoreFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl StoreFile {
+    pub(super) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned(), identity: identity(path) }
+    }
+
+    /// Fails if the file is gone, or another one is at its path: an open store does not notice.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match (self.identity, identity(&self.path)) {
+            (before, now) if before == now => Ok(()),
+            (_, None) => Err(Error::new(format!("the store {} is gone", self.path.display()))),
+            _ => Err(Error::new(format!("the store {} was replaced by another file", self.path.display()))),
+        }
+    }
+}
+
+/// Returns what identifies a file on this system.
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.exists().then_some((0, 0))
 }
 
 /// Opens an existing store; does not create one.

@@ -15,7 +15,7 @@ use super::signing_key;
 use super::stored::{self, Access};
 use super::stored_run::{called, load, public_key, verifying_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
-use crate::output::is_out_lost;
+use crate::output::is_lost;
 
 #[derive(Args)]
 pub(crate) struct ViewArguments {
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &ViewArguments) -> CommandResult {
         let bound = BoundViewer::bind(options, *port).await;
         let viewer = bound.map_err(|error| Error::new(format!("cannot listen on 127.0.0.1:{port}: {error}")))?;
         out!("{}", viewer.url());
-        if is_out_lost() {
+        if is_lost() {
             // Nobody knows the address.
             return Ok(());
         }

@@ -21,6 +21,7 @@ use graph_runtime::events::{EventCursor, EventKind, EventLogError, FollowedEvent
 use graph_runtime::record::{Edit, End, Opened, Status, Visit};
 use graph_runtime::{RunId, Store};
 use serde_json::json;
+use tokio::time::interval;
 
 use super::stored::{self, Access};
 use super::stored_run::verifying_key;
@@ -64,6 +65,9 @@ pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {
     }
 }
 
+/// How often is looked whether the store is still there, and somebody reads the output.
+const PACE: Duration = Duration::from_secs(1);
+
 /// Prints each event as it is committed, until the run has ended or nobody reads the output. Returns the final status of a run that has
 /// ended.
 async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
@@ -72,8 +76,22 @@ async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
     let store = Arc::new(stored::open(path, Access::Read).await?);
     let mut events = FollowedEvents::of_store(Arc::clone(&store) as _, key, run.clone(), from.clone())?;
     let mut teller = EventTeller { graph: String::new(), keys: BTreeSet::new() };
+    let (file, mut pace) = (stored::StoreFile::at(path), interval(PACE));
     let mut status = None;
-    while let Some(event) = events.next().await {
+    loop {
+        let event = tokio::select! {
+            biased;
+            event = events.next() => event,
+            // A run that waits may say nothing for weeks.
+            _ = pace.tick() => {
+                file.check()?;
+                if output::is_hung_up() {
+                    return Ok(None);
+                }
+                continue;
+            }
+        };
+        let Some(event) = event else { break };
         let event = event.map_err(|error| explained(error, arguments))?;
         if let EventKind::Ended { end, .. } = &event.kind {
             status = Some(end.status);

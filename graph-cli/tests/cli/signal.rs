@@ -109,3 +109,43 @@ fn a_value_comes_from_standard_input() {
     let shown = place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--resume", "r", "--quiet"]);
     assert!(shown.out.contains("changed my mind"), "{}{}", shown.out, shown.err);
 }
+
+/// A run that waits says nothing for a long time. Whoever watches it notices that nobody reads, and that the store is gone.
+#[cfg(unix)]
+#[test]
+fn a_watch_of_a_waiting_run_ends_with_its_reader_and_with_its_store() {
+    use std::io::{BufRead, BufReader};
+    let watch = |place: &Place| {
+        let mut command = place.command(&["watch", "r", "--store", "runs.db"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert!(line.contains("money"), "{line}");
+        (child, out)
+    };
+    let place = waiting();
+    let (child, out) = watch(&place);
+    drop(out);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
+    type Change = fn(&Place);
+    let changes: [(Change, &str); 2] = [
+        (|place| std::fs::remove_file(place.path("runs.db")).unwrap(), "is gone"),
+        (
+            |place| {
+                std::fs::write(place.path("other.db"), "").unwrap();
+                std::fs::rename(place.path("other.db"), place.path("runs.db")).unwrap();
+            },
+            "was replaced by another file",
+        ),
+    ];
+    for (change, expected) in changes {
+        let place = waiting();
+        let (child, _out) = watch(&place);
+        change(&place);
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.code() == Some(3) && said.contains(expected), "{said}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The results of tests as JUnit XML, which CI systems read.
 
+use graph_model::character::is_invisible;
 use graph_testing::{CaseReport, FileReport};
 
 use super::Counts;
@@ -66,6 +67,8 @@ fn escaped(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\n' | '\r' | '\t' => escaped.push_str(&format!("&#{};", u32::from(character))),
             '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            // A page that shows the results is not turned around by a name.
+            _ if character.is_control() || is_invisible(character) => escaped.extend(character.escape_unicode()),
             _ => escaped.push(character),
         }
     }
@@ -78,6 +81,6 @@ mod tests {
 
     #[test]
     fn a_text_with_every_special_character_stays_one_attribute() {
-        assert_eq!(escaped("a<b>&\"c\"\n\u{1}é"), "a&lt;b&gt;&amp;&quot;c&quot;&#10;\u{fffd}é");
+        assert_eq!(escaped("a<b>&\"c\"\n\u{1}é\u{202e}"), "a&lt;b&gt;&amp;&quot;c&quot;&#10;\u{fffd}é\\u{202e}");
     }
 }

@@ -155,7 +155,7 @@ fn follow(
     let tokio = stored::tokio()?;
     std::thread::Builder::new().name("events".to_owned()).spawn(move || {
         tokio.block_on(async move {
-            let mut pace = interval(PACE);
+            let (file, mut pace) = (stored::StoreFile::at(&arguments.store), interval(PACE));
             loop {
                 let news = tokio::select! {
                     biased;
@@ -164,9 +164,9 @@ fn follow(
                         Some(Err(error)) => News::Failed(explained(error, &arguments)),
                         None => News::Over,
                     },
-                    _ = pace.tick() => match store.find(&run).await {
+                    _ = pace.tick() => match file.check().and(store.find(&run).await.map_err(Error::from)) {
                         Ok(summary) => News::Summary(Box::new(summary)),
-                        Err(error) => News::Failed(error.into()),
+                        Err(error) => News::Failed(error),
                     },
                 };
                 let is_last = matches!(news, News::Over | News::Failed(_));
