@@ -254,7 +254,7 @@ impl TurnResult {
             }
             if has_asked {
                 let message = format!("the model was asked twice, and its answer does not fit: {problems}");
-                // What the turn took is in the journal too.
+                // The journal has the cost of this turn too.
                 let took = json!({ "tokens": usage.input.saturating_add(usage.output), "micros": micros });
                 return Err(ActionError::permanent(message).with_code("agent_answer").with_data(took));
             }

@@ -194,7 +194,7 @@ async fn answered(
         headers.insert(header::ALLOW, HeaderValue::from_static(methods));
     }
     if !is_admitted {
-        // Whoever is refused does not keep a connection, nor asks again on it.
+        // A client that is refused keeps no connection, and asks for nothing more on it.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     for (name, value) in HEADERS {

@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &CoverageArguments) -> CommandResult {
 fn show_failures(report: &FileReport) {
     show_mistakes(report);
     for case in report.cases.iter().flatten().filter(|case| !case.failures.is_empty()) {
-        err!("error: {}:{}: the case `{}` fails; see `graph test`", report.name, case.line, super::plain(&case.name));
+        err!("error: {}:{}: the case `{}` fails; see `graph test`", report.name, case.line, plain(&case.name));
     }
 }
 

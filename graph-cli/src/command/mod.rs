@@ -96,7 +96,7 @@ fn plain(text: &str) -> String {
 }
 
 /// Replaces a file as a whole: whoever reads it sees the old text or the new, and a crash leaves one of them. The file behind a link is
-/// replaced, and not the link. What is no file, such as a pipe or a terminal, gets the text.
+/// replaced, and not the link. A pipe, a terminal and other such places get the text.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
     let path = match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {

@@ -110,7 +110,7 @@ fn a_value_comes_from_standard_input() {
     assert!(shown.out.contains("changed my mind"), "{}{}", shown.out, shown.err);
 }
 
-/// A run that waits says nothing for a long time. Whoever watches it notices that nobody reads, and that the store is gone.
+/// A run that waits says nothing for a long time. Its watch notices that nobody reads, and that the store is gone.
 #[cfg(unix)]
 #[test]
 fn a_watch_of_a_waiting_run_ends_with_its_reader_and_with_its_store() {

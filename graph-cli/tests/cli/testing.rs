@@ -236,7 +236,7 @@ fn journals_of_tests_in_rust_count_as_those_of_cases_do() {
     }
 }
 
-/// What is no file gets the text, a link leads to its file, and what cannot be written is left as it is.
+/// A pipe gets the text, a link leads to its file, and places that cannot be written are left as they are.
 #[cfg(unix)]
 #[test]
 fn results_are_written_where_the_path_leads() {

@@ -65,7 +65,8 @@ impl Project {
             match self.agent_tool(&tool.value) {
                 Some(described) => tools.push(described),
                 None => {
-                    let message = format!("`{}` has no contract, so no model can be told how to call it", tool.value);
+                    let message =
+                        format!("`{}` has no contract, which would tell the model how to call it", tool.value);
                     let mut problem =
                         Diagnostic::new(code::BAD_CONTRACT, message, SourcePlace::new(source, tool.span.clone()));
                     problem.note(format!("this file is the contract of the agent `{id}`"));

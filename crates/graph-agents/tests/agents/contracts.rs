@@ -17,7 +17,12 @@ fn the_mistakes_of_a_contract_are_named_at_their_places() {
         ("0.10 USD", "0 USD", "9:44", "`spend` is an amount of US dollars with at most six decimals"),
         ("timeout: 2m", "timeout: soon", "9:65", "`timeout` is a number of seconds above 0"),
         ("limits: {", "limits: { calls: 3,", "9:13", "`limits` of an agent has no field `calls`"),
-        ("files/list]", "files/lisd]", "8:23", "`files/lisd` has no contract, so no model can be told how to call it"),
+        (
+            "files/list]",
+            "files/lisd]",
+            "8:23",
+            "`files/lisd` has no contract, which would tell the model how to call it",
+        ),
         ("files/list]", "\"files/*\"]", "8:23", "a tool of an agent is a literal id"),
         ("files/list]", "rye/agent/model]", "8:23", "the model of an agent is no tool of it"),
         ("tools: [files/read, files/list]", "tools: all", "8:10", "`tools` is a list of ids, not a string"),

@@ -288,7 +288,7 @@ fn many_connections_that_say_nothing_keep_nobody_out_for_long() {
     assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
-/// Whoever has no token and asks again and again, without reading the answers, keeps nobody out either.
+/// A client without the token that asks again and again, and reads no answer, keeps nobody out either.
 #[test]
 fn connections_without_the_token_end_with_their_first_answer() {
     use std::io::{Read as _, Write as _};
