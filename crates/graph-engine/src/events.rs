@@ -3,6 +3,7 @@
 //! An event that is in a run's journal has a [`EventCursor`]. It is computed from its record alone, so a stream and the journal give the
 //! same event. The other events are about work in progress: they are lost if nobody watches.
 
+mod feed;
 mod follow;
 mod hub;
 mod log;

@@ -27,7 +27,7 @@ pub use entry::{
     BranchMemory, Calls, Done, DoneFailure, Edit, End, Entry, FanOut, InBranch, Join, NewOrder, Origin, Payload,
     Record, Resume, Snapshot, Start, Step, Take, Target, Visit, VisitFailure,
 };
-pub use journal::{FIRST_VERSION, Follower, JournalError, SignedRecord, VERSION, head, verified_start};
+pub use journal::{FIRST_VERSION, Follower, Head, JournalError, SignedRecord, VERSION, verified_start};
 
 pub use crate::activation::Arrival;
 pub use crate::call::Parent;

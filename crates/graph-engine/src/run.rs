@@ -267,6 +267,8 @@ impl<O> Future for Run<O> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let run = &mut *self;
+        #[cfg(feature = "events")]
+        run.events.iter_mut().for_each(crate::events::RunEvents::leave);
         let id = run.id.clone();
         let stopped = |reason: String| Err(RunError::Stopped { run: id, reason });
         let ended = match &mut run.work {

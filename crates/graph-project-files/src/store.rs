@@ -16,7 +16,7 @@ use crate::{FilesError, Keeper, Objects, StateItem, item, journal, load, page, r
 use graph_engine::EncryptionKey;
 use graph_engine::machine::CompiledGraph;
 use graph_engine::machine::Machine;
-use graph_engine::record::{Entry, Record, SignedRecord, Status, head};
+use graph_engine::record::{Entry, Head, Record, SignedRecord, Status};
 use graph_engine::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, StoreFuture, unsupported};
 use graph_proof::{Audit, AuditError, prove_tree};
 
@@ -230,7 +230,8 @@ impl ProjectStore {
             return Err(malformed("it does not begin with the start of a run".to_owned()));
         };
         // The record of the last change of its status.
-        let turns = |one: &&SignedRecord| head(&one.body).is_some_and(|(_, _, kind)| matches!(kind, "resume" | "end"));
+        let turns =
+            |one: &&SignedRecord| Head::cut(&one.body).is_some_and(|head| matches!(head.kind, "resume" | "end"));
         let turn = records.iter().rev().find(turns).map(record).transpose()?;
         let (status, updated, code) = match turn {
             Some(Record { at, entry: Entry::End(end), .. }) => (end.status, at, end.code),

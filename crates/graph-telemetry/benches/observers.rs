@@ -1,7 +1,8 @@
 //! The cost of observers for a durable run: steps a second with and without them, with collectors that are dead or never answer.
 //!
 //! `SECONDS=600 cargo bench -p graph-telemetry --all-features --bench observers` alternates runs without observers with runs that
-//! have some, for 600 seconds, and prints ratios. `PLACE=/dev/shm` keeps the store on a disk in memory.
+//! have some, for 600 seconds, and prints ratios. `PLACE=/dev/shm` keeps the store on a disk in memory, and `ONLY=metrics` measures those
+//! observers alone that have the word in their name.
 //!
 //! `cargo bench … -- memory 600` runs for 600 seconds with all that is stalled, and prints the memory of the process: the bytes allocated
 //! in Rust, and the anonymous pages, which have the stacks of threads and the memory of SQLite too. `WITH=0` is metrics alone, 1 an
@@ -190,7 +191,8 @@ async fn main() {
     }
     let plain = runtime(&store, &[]);
     let observed = observers().into_iter().map(|(name, own)| (name, runtime(&store, &own)));
-    let variants: Vec<_> = observed.chain(streaming(&store)).collect();
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let variants: Vec<_> = observed.chain(streaming(&store)).filter(|(name, _)| name.contains(&only)).collect();
     let mut rates = vec![Vec::new(); variants.len()];
     let mut ratios = vec![Vec::new(); variants.len()];
     let mut none = Vec::new();

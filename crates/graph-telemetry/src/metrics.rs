@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use graph_engine::observer::{Event, Observer};
-use graph_engine::record::{SignedRecord, head};
+use graph_engine::record::{Head, SignedRecord};
 use graph_engine::store::{Page, Store, StoreError, WaitFilter, WaitPage};
 use graph_model::name::RunId;
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -293,7 +293,7 @@ impl Series {
     fn recorded(&self, run: &RunId, graph: &str, records: &[SignedRecord]) {
         let mut known = lock(&self.known);
         let series = self.graph(&mut known, graph);
-        let kind = records.last().and_then(|last| head(&last.body)).map_or("", |(_, _, kind)| kind);
+        let kind = records.last().and_then(|last| Head::cut(&last.body)).map_or("", |head| head.kind);
         let is_whole = records.first().is_some_and(|first| first.seq == 0);
         let is_resumed = is_whole && kind == "resume";
         if is_whole && !is_resumed && records.len() > 1 {

@@ -10,7 +10,7 @@ use graph_model::name::ItemId;
 use graph_model::timestamp;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::files::ProjectStore;
-use graph_runtime::record::{Entry, Record, SignedRecord, Start, head};
+use graph_runtime::record::{Entry, Head, Record, SignedRecord, Start};
 use graph_runtime::{EncryptionKey, RunId, Store};
 use graph_signing::PublicKey;
 
@@ -151,7 +151,7 @@ pub(crate) fn start_of(records: &[SignedRecord]) -> Option<Start> {
 
 /// Returns when a run began, as its journal has it.
 pub(crate) fn start_time(records: &[SignedRecord]) -> Option<SystemTime> {
-    let (_, at, _) = head(&records.first()?.body)?;
+    let Head { at, .. } = Head::cut(&records.first()?.body)?;
     timestamp::parse(at)
 }
 

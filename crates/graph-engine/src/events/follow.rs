@@ -12,10 +12,9 @@ use futures_util::future::poll_fn;
 use futures_util::stream::{self, BoxStream};
 use graph_model::name::RunId;
 use graph_signing::PublicKey;
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
+use crate::events::feed::{Feed, Gap};
 use crate::events::hub::Message;
 use crate::events::{EventCursor, EventKind, EventLog, EventLogError, RunEvent};
 use crate::record::SignedRecord;
@@ -49,7 +48,7 @@ impl FollowedEvents {
         Ok(Self::new(EventLog::new(store, key, run, from)?, None, true))
     }
 
-    fn new(log: EventLog, live: Option<Receiver<Message>>, is_driven: bool) -> Self {
+    fn new(log: EventLog, live: Option<Feed<Message>>, is_driven: bool) -> Self {
         let (ready, look_at) = (VecDeque::new(), Instant::now());
         let visited = VecDeque::new();
         let following = Following { log, live, ready, visited, is_looking: true, look_at, is_over: false, is_driven };
@@ -91,7 +90,7 @@ impl fmt::Debug for FollowedEvents {
 
 struct Following {
     log: EventLog,
-    live: Option<Receiver<Message>>,
+    live: Option<Feed<Message>>,
     ready: VecDeque<RunEvent>,
     /// The numbers of the last visits that were read. Messages about them are late.
     visited: VecDeque<u64>,
@@ -149,17 +148,17 @@ impl Following {
         };
         let run = self.log.run();
         match tokio::time::timeout_at(self.look_at, live.recv()).await {
-            Ok(Ok(Message::Records(origin, records))) if origin.run == *run => self.accept(&records)?,
+            Ok(Some(Ok(Message::Records(origin, records)))) if origin.run == *run => self.accept(&records)?,
             // Those with a cursor come from the journal.
-            Ok(Ok(Message::Live(origin, at, kind))) if origin.run == *run || origin.root == *run => {
+            Ok(Some(Ok(Message::Live(origin, at, kind)))) if origin.run == *run || origin.root == *run => {
                 if !(matches!(*kind, EventKind::Ended { .. }) || origin.run == *run && self.is_late(&kind)) {
                     self.ready.push_back(origin.event(at, (*kind).clone()));
                 }
             }
-            Ok(Ok(Message::Left(origin))) => self.is_looking = origin.run == *run,
-            Ok(Ok(_)) => {}
-            Ok(Err(RecvError::Lagged(_))) | Err(_) => self.is_looking = true,
-            Ok(Err(RecvError::Closed)) => (self.live, self.is_looking) = (None, true),
+            Ok(Some(Ok(Message::Left(origin)))) => self.is_looking = origin.run == *run,
+            Ok(Some(Ok(_))) => {}
+            Ok(Some(Err(Gap(_)))) | Err(_) => self.is_looking = true,
+            Ok(None) => (self.live, self.is_looking) = (None, true),
         }
         Ok(())
     }

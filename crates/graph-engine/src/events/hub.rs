@@ -12,10 +12,9 @@ use std::time::SystemTime;
 use futures_util::Stream;
 use futures_util::future::poll_fn;
 use graph_model::name::RunId;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::broadcast::{Receiver, Sender};
 
 use crate::clock::Clock;
+use crate::events::feed::{Feed, Feeds, Gap};
 use crate::events::{AttemptedCall, EventFilter, EventKind, EventOrigin, Mode, RunEvent, milliseconds, of_visit};
 use crate::future::BoxFuture;
 use crate::machine::NodeEnum;
@@ -24,10 +23,10 @@ use crate::record::{Entry, Record, SignedRecord};
 use crate::run::Run;
 use crate::runtime::{Builder, Runtime};
 
-/// Sends the events of a runtime's runs to its readers. A run is never held up by a reader: a message is a shared pointer, and a
-/// reader that lags loses the oldest messages.
+/// Sends the events of a runtime's runs to its readers. A run is never held up by a reader: a message is a shared pointer, a reader that
+/// lags loses messages, and a message that no reader could take is not made.
 pub(crate) struct EventHub {
-    sender: Sender<Message>,
+    feeds: Feeds<Message>,
     clock: Arc<dyn Clock>,
     shared: Arc<Shared>,
 }
@@ -46,9 +45,6 @@ impl Shared {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// The most messages that are kept: the memory for them is taken when the runtime is built.
-const MOST_MESSAGES: usize = 1 << 20;
 
 /// A run in progress.
 struct KnownRun {
@@ -70,12 +66,11 @@ pub(super) enum Message {
 
 impl EventHub {
     pub(crate) fn new(capacity: usize, clock: Arc<dyn Clock>) -> Self {
-        let (sender, _) = tokio::sync::broadcast::channel(capacity.clamp(1, MOST_MESSAGES));
-        Self { sender, clock, shared: Arc::default() }
+        Self { feeds: Feeds::new(capacity), clock, shared: Arc::default() }
     }
 
-    pub(super) fn subscribe(&self) -> Receiver<Message> {
-        self.sender.subscribe()
+    pub(super) fn subscribe(&self) -> Feed<Message> {
+        self.feeds.subscribe()
     }
 
     fn runs(&self) -> MutexGuard<'_, HashMap<RunId, KnownRun>> {
@@ -86,23 +81,8 @@ impl EventHub {
         self.runs().get(run).map(|known| Arc::clone(&known.origin))
     }
 
-    /// Whether nobody reads.
-    fn is_unread(&self) -> bool {
-        self.sender.receiver_count() == 0
-    }
-
-    fn send(&self, message: Message) {
-        // It fails if nobody reads.
-        self.sender.send(message).ok();
-    }
-
     fn live(&self, run: &RunId, kind: impl FnOnce() -> EventKind) {
-        if self.is_unread() {
-            return;
-        }
-        if let Some(origin) = self.origin(run) {
-            self.send(Message::Live(origin, self.clock.now(), Arc::new(kind())));
-        }
+        self.feeds.send(|| Some(Message::Live(self.origin(run)?, self.clock.now(), Arc::new(kind()))));
     }
 
     /// Remembers a run that begins or is resumed.
@@ -136,14 +116,12 @@ impl EventHub {
                 None => return,
             }
         };
-        if !self.is_unread() {
-            self.send(Message::Records(origin, fresh.into()));
-        }
+        self.feeds.send(|| Some(Message::Records(origin, fresh.into())));
     }
 
     fn taken(&self, event: &Event<'_>) {
         let Event::StepTaken { run, steps, visits, state } = event else { return };
-        if self.is_unread() {
+        if self.feeds.is_unread() {
             return;
         }
         for visit in *visits {
@@ -219,17 +197,17 @@ impl Observer for EventHub {
                     let (run, root) = ((*run).clone(), (*run).clone());
                     (Arc::new(EventOrigin { run, root, graph: None, parent: None }), false)
                 });
-                if let (false, Some(end)) = (has_journal || self.is_unread(), end) {
-                    let kind = EventKind::Ended { end: Box::new((*end).clone()) };
-                    self.send(Message::Live(Arc::clone(&origin), self.clock.now(), Arc::new(kind)));
+                if let (false, Some(end)) = (has_journal, end) {
+                    let kind = || EventKind::Ended { end: Box::new((*end).clone()) };
+                    self.feeds.send(|| Some(Message::Live(Arc::clone(&origin), self.clock.now(), Arc::new(kind()))));
                 }
-                self.send(Message::Left(origin));
+                self.feeds.send(|| Some(Message::Left(origin)));
                 // A reader that has read all ends when the run is not there any more.
                 self.runs().remove(*run);
             }
             Event::RunLeft { run } => {
                 if let Some(origin) = self.origin(run) {
-                    self.send(Message::Left(origin));
+                    self.feeds.send(|| Some(Message::Left(origin)));
                     self.runs().remove(*run);
                 }
             }
@@ -239,11 +217,11 @@ impl Observer for EventHub {
     }
 
     fn wants_visits(&self) -> bool {
-        !self.is_unread()
+        !self.feeds.is_unread()
     }
 }
 
-/// A reader was too slow: the oldest messages were dropped before it read them.
+/// A reader was too slow: messages were dropped before it read them. The events after it are later than those.
 ///
 /// The events among them that have a cursor are in the journals of their runs: see [`EventLog`](crate::events::EventLog).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -271,10 +249,10 @@ pub struct Events {
     shared: Arc<Shared>,
 }
 
-type NextMessage = BoxFuture<'static, (Result<Message, RecvError>, Receiver<Message>)>;
+type NextMessage = BoxFuture<'static, (Option<Result<Message, Gap>>, Feed<Message>)>;
 
-fn wait(mut receiver: Receiver<Message>) -> NextMessage {
-    Box::pin(async move { (receiver.recv().await, receiver) })
+fn wait(mut feed: Feed<Message>) -> NextMessage {
+    Box::pin(async move { (feed.recv().await, feed) })
 }
 
 /// Asks for the state after each step, until it is dropped.
@@ -296,11 +274,11 @@ impl Drop for WantedValues {
 }
 
 impl Events {
-    fn of(hub: &EventHub, receiver: Receiver<Message>, filter: EventFilter, until: Option<RunId>) -> Self {
+    fn of(hub: &EventHub, feed: Feed<Message>, filter: EventFilter, until: Option<RunId>) -> Self {
         let shared = Arc::clone(&hub.shared);
         let wanted = WantedValues::of(&shared, &filter);
         Self {
-            waiting: wait(receiver),
+            waiting: wait(feed),
             ready: VecDeque::new(),
             filter,
             until,
@@ -315,7 +293,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// If the reader lags. The stream continues with the oldest message that is still there.
+    /// If the reader lags. The stream continues with the next message that was not dropped.
     ///
     /// # Cancel safety
     ///
@@ -387,7 +365,7 @@ impl Stream for Events {
             if events.is_over {
                 return Poll::Ready(None);
             }
-            let Poll::Ready((message, receiver)) = events.waiting.as_mut().poll(context) else {
+            let Poll::Ready((message, feed)) = events.waiting.as_mut().poll(context) else {
                 // The message that says so may be one of those that were dropped.
                 if events.until.as_ref().is_none_or(|run| events.shared.runs().contains_key(run)) {
                     return Poll::Pending;
@@ -396,18 +374,18 @@ impl Stream for Events {
                 events.is_over = true;
                 continue;
             };
-            events.waiting = wait(receiver);
+            events.waiting = wait(feed);
             match message {
-                Ok(message) => {
+                Some(Ok(message)) => {
                     events.take(&message);
                     let until = events.until.as_ref();
                     events.is_over = matches!(&message, Message::Left(origin) if until == Some(&origin.run));
                 }
-                Err(RecvError::Lagged(dropped)) => {
+                Some(Err(Gap(dropped))) => {
                     events.release(|_| true);
                     return Poll::Ready(Some(Err(Lagged(dropped))));
                 }
-                Err(RecvError::Closed) => {
+                None => {
                     events.release(|_| true);
                     events.is_over = true;
                 }
@@ -466,15 +444,23 @@ impl<N: NodeEnum> Stream for TypedEvents<N> {
 /// The place of a run in the events, from before its beginning.
 pub(crate) struct RunEvents {
     hub: Arc<EventHub>,
-    receiver: Option<Receiver<Message>>,
+    feed: Option<Feed<Message>>,
+}
+
+impl RunEvents {
+    /// Gives the place up, because nobody asked for the events until now.
+    pub(crate) fn leave(&mut self) {
+        self.feed = None;
+    }
 }
 
 impl Builder {
-    /// Keeps the last `capacity` messages for the readers of [`Runtime::events`] and [`Run::events`]. A message has one event, or
-    /// those of the records that were committed together. Without this call, a runtime has no events.
+    /// Keeps `capacity` messages for the readers of [`Runtime::events`] and [`Run::events`]. A message has one event, or those of the
+    /// records that were committed together. Without this call, a runtime has no events.
     ///
-    /// A run does not wait for a reader. A reader that is further behind than `capacity` messages [lags](Lagged). The memory for the
-    /// messages is taken at once, about 60 bytes for each; there are at least one and at most 1,048,576.
+    /// A run does not wait for a reader. A reader that is further behind than `capacity` messages [lags](Lagged): it loses the oldest of
+    /// them, or the newest while no other reader takes those. The memory for the messages is taken at once, about 70 bytes for each;
+    /// there are at least one and at most 1,048,576.
     #[must_use]
     pub fn events(mut self, capacity: usize) -> Self {
         self.events = Some(capacity);
@@ -516,7 +502,7 @@ impl Runtime {
     /// Takes a place in the events, for a run that is about to begin.
     pub(crate) fn run_events(&self) -> Option<RunEvents> {
         let hub = self.inner.events.as_ref()?;
-        Some(RunEvents { hub: Arc::clone(hub), receiver: Some(hub.subscribe()) })
+        Some(RunEvents { hub: Arc::clone(hub), feed: Some(hub.subscribe()) })
     }
 }
 
@@ -529,13 +515,13 @@ impl<O> Run<O> {
     /// Returns the events of the run and of those inside it, until it ends, waits, or is left; `None` if the runtime was built
     /// without [`Builder::events`].
     ///
-    /// The first call returns the events since this handle was made, so those from the beginning of a run that was started;
-    /// later calls those from now on.
+    /// The first call returns the events since this handle was made, so those from the beginning of a run that was started, if the
+    /// handle was not yet polled for the result; other calls return those from now on.
     pub fn events(&mut self) -> Option<Events> {
         let run = self.id().clone();
-        let RunEvents { hub, receiver } = self.events.as_mut()?;
-        let receiver = receiver.take().unwrap_or_else(|| hub.subscribe());
+        let RunEvents { hub, feed } = self.events.as_mut()?;
+        let feed = feed.take().unwrap_or_else(|| hub.subscribe());
         let filter = EventFilter { run: Some(run.clone()), ..EventFilter::default() };
-        Some(Events::of(hub, receiver, filter, Some(run)))
+        Some(Events::of(hub, feed, filter, Some(run)))
     }
 }

@@ -1,9 +1,9 @@
 //! Progress lines for a person who waits.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use graph_model::name::RunId;
@@ -23,9 +23,15 @@ use crate::status::Status;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Progress {
-    out: Mutex<Box<dyn Write + Send>>,
+    printer: Mutex<Printer>,
+}
+
+struct Printer {
+    out: Box<dyn Write + Send>,
     /// For each running run: the graph's short name and its number of nodes.
-    runs: Mutex<HashMap<RunId, (String, usize)>>,
+    runs: HashMap<RunId, (String, usize)>,
+    /// The last line that was written.
+    line: String,
 }
 
 impl Progress {
@@ -40,22 +46,37 @@ impl Progress {
 
     /// Writes to `out`.
     pub fn to(out: impl Write + Send + 'static) -> Self {
-        Self { out: Mutex::new(Box::new(out)), runs: Mutex::default() }
+        let printer = Printer { out: Box::new(out), runs: HashMap::new(), line: String::new() };
+        Self { printer: Mutex::new(printer) }
     }
 
-    /// Writes one whole line. A line that cannot be written does not stop a run.
-    fn line(&self, run: &RunId, text: fmt::Arguments<'_>) {
-        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = runs.get(run).map_or(run.as_str(), |(name, _)| name.as_str());
-        let line = format!("[graph:{name}] {text}\n");
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+    fn printer(&self) -> MutexGuard<'_, Printer> {
+        self.printer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Printer {
+    /// Writes a line about a run.
+    fn about(&mut self, run: &RunId, text: fmt::Arguments<'_>) {
+        let name = self.runs.get(run).map_or(run.as_str(), |(name, _)| name.as_str());
+        self.line.clear();
+        self.line.write_fmt(format_args!("[graph:{name}] {text}\n")).ok();
+        self.write();
+    }
+
+    /// Writes a line about a step of a run.
+    fn step(&mut self, run: &RunId, step: u64, text: fmt::Arguments<'_>) {
+        let (name, nodes) = self.runs.get(run).map_or((run.as_str(), 0), |(name, nodes)| (name.as_str(), *nodes));
+        self.line.clear();
+        self.line.write_fmt(format_args!("[graph:{name}] step {step}/{nodes} {text}\n")).ok();
+        self.write();
+    }
+
+    /// Writes the line as a whole. One that cannot be written does not stop a run.
+    fn write(&mut self) {
+        if let Err(error) = self.out.write_all(self.line.as_bytes()).and_then(|()| self.out.flush()) {
             tracing::debug!(%error, "a progress line could not be written");
         }
-    }
-
-    fn nodes(&self, run: &RunId) -> usize {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(run).map_or(0, |(_, nodes)| *nodes)
     }
 }
 
@@ -64,17 +85,15 @@ impl Observer for Progress {
         match event {
             Event::RunStarted { run, graph, nodes, .. } => {
                 let facts = (graph.stem().to_owned(), *nodes);
-                self.runs.lock().unwrap_or_else(PoisonError::into_inner).insert((*run).clone(), facts);
+                self.printer().runs.insert((*run).clone(), facts);
             }
             // Only a node that calls a tool takes long enough to be announced.
             Event::StepStarted { run, step, node, kind: Kind::Action(_) } => {
-                let nodes = self.nodes(run);
-                self.line(run, format_args!("step {step}/{nodes} {node} ..."));
+                self.printer().step(run, *step, format_args!("{node} ..."));
             }
             Event::WaitOpened { run, step, node, due } => {
-                let nodes = self.nodes(run);
                 let until = due.map_or_else(String::new, |due| format!(" (until {})", timestamp::seconds(due)));
-                self.line(run, format_args!("step {step}/{nodes} {node} ⏸{until}"));
+                self.printer().step(run, *step, format_args!("{node} ⏸{until}"));
             }
             // It has told what it waits for.
             Event::RunEnded { status: Status::Waiting, .. } => {}
@@ -106,21 +125,21 @@ impl Observer for Progress {
                     (None, _) if new_keys.is_empty() => String::new(),
                     (None, _) => format!(" (+{})", new_keys.join(", ")),
                 };
-                let detail = if *cached { format!(" (cached){detail}") } else { detail };
-                let nodes = self.nodes(run);
+                let hit = if *cached { " (cached)" } else { "" };
                 let elapsed = shown(if *kind == Kind::Return { *total } else { *elapsed });
-                self.line(run, format_args!("step {step}/{nodes} {node} {icon}{elapsed}{detail}"));
+                let mut printer = self.printer();
+                printer.step(run, *step, format_args!("{node} {icon}{elapsed}{hit}{detail}"));
                 for warning in *warnings {
-                    self.line(run, format_args!("step {step}/{nodes} {node} warning: {warning}"));
+                    printer.step(run, *step, format_args!("{node} warning: {warning}"));
                 }
             }
             Event::RunEnded { run, status, steps, elapsed, error, .. } => {
                 let icon = if status.has_result() { "✓" } else { "✗" };
                 let detail = error.map_or_else(|| format!("{steps} steps"), shorten);
-                self.line(run, format_args!("done {icon}{} ({detail})", shown(*elapsed)));
+                self.printer().about(run, format_args!("done {icon}{} ({detail})", shown(*elapsed)));
             }
             Event::RunLeft { run } => {
-                self.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(*run);
+                self.printer().runs.remove(*run);
             }
             _ => {}
         }

@@ -322,7 +322,7 @@ impl<'s> VerifiedJournal<'s> {
 
     /// Reads the records that determine the position of the run: the first one, and those from the last snapshot on.
     pub fn read_recent(self) -> Result<Journal, JournalError> {
-        let is_snapshot = |one: &SignedRecord| head(&one.body).is_some_and(|(_, _, kind)| kind == "snapshot");
+        let is_snapshot = |one: &SignedRecord| Head::cut(&one.body).is_some_and(|head| head.kind == "snapshot");
         let from = self.signed.iter().rposition(is_snapshot).unwrap_or(1);
         self.read_from(from)
     }
@@ -367,7 +367,7 @@ pub(crate) enum Unasked {
 ///
 /// If a record cannot be read.
 pub(crate) fn unasked(run: &RunId, signed: &[SignedRecord]) -> Result<Option<Unasked>, JournalError> {
-    let kind = |one: &SignedRecord| head(&one.body).map(|(_, _, kind)| kind.to_owned()).unwrap_or_default();
+    let kind = |one: &SignedRecord| Head::cut(&one.body).map(|head| head.kind.to_owned()).unwrap_or_default();
     let is_behind = |one: &SignedRecord| matches!(kind(one).as_str(), "snapshot" | "resume");
     let Some(at) = signed.iter().rposition(|one| !is_behind(one)) else { return Ok(None) };
     match kind(&signed[at]).as_str() {
@@ -498,7 +498,7 @@ impl Chain {
                 .strip_prefix(self.run.as_str())?
                 .strip_prefix(r#"","seq":"#)?;
             let rest = rest.strip_prefix(self.seq.to_string().as_str())?.strip_prefix(r#","prev":""#)?;
-            let (prev, rest) = rest.split_at_checked(64)?;
+            let (prev, rest) = rest.split_at_checked(DIGEST)?;
             // A digest has only one spelling, so comparing the parsed digest is enough.
             (prev.parse::<Digest>().ok()? == self.prev).then_some(rest)
         };
@@ -527,6 +527,9 @@ fn blame(chain: &Chain, records: &[SignedRecord], key: &PublicKey) -> JournalErr
 /// How a record begins, before the digit of its version.
 const VERSIONED: &str = r#"{"v":"#;
 
+/// How long a digest is in text.
+const DIGEST: usize = 64;
+
 /// The text between that digit and the run.
 const RUN: &str = r#","run":""#;
 
@@ -541,14 +544,30 @@ fn version(body: &str) -> Option<u32> {
     }
 }
 
-/// Returns the token's digest, the time and the kind that a record names, if its text begins as the chain requires.
-pub fn head(body: &str) -> Option<(&str, &str, &str)> {
-    // The verified part ends here: `{"v":…,"run":…,"seq":…,"prev":…,"end":"`.
-    let (_, rest) = body.split_once(r#"","end":""#)?;
-    let (end, rest) = rest.split_once(r#"","at":""#)?;
-    let (at, rest) = rest.split_once(r#"","kind":""#)?;
-    let (kind, _) = rest.split_once('"')?;
-    Some((end, at, kind))
+/// The part of a record that has only one spelling: `{"v":…,"run":…,"seq":…,"prev":…,"end":…,"at":…,"kind":…`.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a> {
+    end: &'a str,
+    /// When the record was made.
+    pub at: &'a str,
+    /// The kind of the record, the tag of its [`Entry`].
+    pub kind: &'a str,
+    /// The members after it, each behind a comma, and the closing brace.
+    pub rest: &'a str,
+}
+
+impl<'a> Head<'a> {
+    /// Cuts it off the text of a record. `None` if it is not spelled so.
+    pub fn cut(body: &'a str) -> Option<Self> {
+        let rest = body.strip_prefix(VERSIONED)?.get(1..)?.strip_prefix(RUN)?;
+        let (_, rest) = rest.split_once('"')?;
+        let rest = rest.strip_prefix(r#","seq":"#)?.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        let (_, rest) = rest.strip_prefix(r#","prev":""#)?.split_at_checked(DIGEST)?;
+        let (end, rest) = rest.strip_prefix(r#"","end":""#)?.split_at_checked(DIGEST)?;
+        let (at, rest) = rest.strip_prefix(r#"","at":""#)?.split_once('"')?;
+        let (kind, rest) = rest.strip_prefix(r#","kind":""#)?.split_once('"')?;
+        Some(Self { end, at, kind, rest })
+    }
 }
 
 #[derive(Deserialize)]
@@ -568,9 +587,9 @@ struct VersionOnly {
 fn read_next(run: &RunId, signed: &SignedRecord, prev: Digest) -> Result<Record, JournalError> {
     let (seq, body) = (signed.seq, signed.body.as_str());
     let unreadable = |error: serde_json::Error| JournalError::Unreadable { seq, reason: error.to_string() };
-    let cut = head(body).and_then(|(end, at, kind)| Some((end.parse::<Digest>().ok()?, at, kind)));
+    let cut = Head::cut(body).and_then(|head| Some((head.end.parse::<Digest>().ok()?, head)));
     let record = match cut {
-        Some((end, at, kind)) => {
+        Some((end, Head { at, kind, .. })) => {
             let entry = Entry::of_kind(kind, body).map_err(unreadable)?;
             let v = version(body).unwrap_or(VERSION);
             Record { v, run: run.clone(), seq, prev, end, at: at.to_owned(), entry }

@@ -101,6 +101,11 @@ impl FinishedSpans {
         Self { is_full, ..Self::default() }
     }
 
+    /// Returns the id that `make` computes, if spans are made.
+    fn id(&self, make: impl FnOnce() -> SpanId) -> SpanId {
+        if self.is_full { SpanId::INVALID } else { make() }
+    }
+
     /// Adds a span, or counts it.
     fn add(&mut self, span: impl FnOnce() -> SpanData) {
         match self.is_full {
@@ -358,7 +363,7 @@ impl RunTrace {
     /// place in the run.
     fn finish_step(&mut self, finished: &mut FinishedSpans, step: (u64, bool), visits: &[VisitFacts], at: SystemTime) {
         let (number, is_record) = step;
-        let id = self.ids.span("step", [number, 0]);
+        let id = finished.id(|| self.ids.span("step", [number, 0]));
         let (mut began, mut end) = (None::<SystemTime>, at.max(self.last));
         for visit in visits {
             let (from, to) = self.finish_visit(finished, id, visit, (number, at));
@@ -401,8 +406,7 @@ impl RunTrace {
             }
             None => self.waited.remove(&visit.step),
         };
-        // The ids of spans that are not made are not needed.
-        let id = opened.unwrap_or_else(|| if finished.is_full { SpanId::INVALID } else { self.visit_id(visit.step) });
+        let id = opened.unwrap_or_else(|| finished.id(|| self.visit_id(visit.step)));
         finished.add(|| {
             let kind = started.as_ref().map(|started| started.kind);
             let attributes = visit_attributes(visit, kind);

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-use graph_engine::record::{Parent, SignedRecord, Visit, VisitFailure, head};
+use graph_engine::record::{Head, Parent, SignedRecord, Visit, VisitFailure};
 use graph_model::name::RunId;
 use graph_model::timestamp;
 use opentelemetry::trace::SpanId;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 use crate::traces::run::Ids;
 
@@ -34,7 +34,23 @@ struct StartFacts {
 #[derive(Deserialize)]
 pub(super) struct StepFacts {
     pub(super) visits: Vec<VisitFacts>,
-    next: Vec<IgnoredAny>,
+    #[serde(rename = "next", deserialize_with = "is_empty")]
+    is_last: bool,
+}
+
+fn is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Vec::<IgnoredAny>::deserialize(deserializer).map(|all| all.is_empty())
+}
+
+impl StepFacts {
+    /// Reads the first members of a step and no other, if they are spelled as the engine writes them.
+    fn read(members: &str) -> Option<Self> {
+        let members = members.strip_prefix(r#","visits":"#)?;
+        let mut read = serde_json::Deserializer::from_str(members).into_iter();
+        let visits = read.next()?.ok()?;
+        let next = members.get(read.byte_offset()..)?.strip_prefix(r#","next":["#)?;
+        Some(Self { visits, is_last: next.starts_with(']') })
+    }
 }
 
 /// A visit, without the values of the state.
@@ -133,7 +149,7 @@ impl JournalStart {
     /// Reads the first record of a journal. `None` if it is not the start of a run: the engine has verified it.
     pub(super) fn read(run: &RunId, records: &[SignedRecord]) -> Option<Self> {
         let first = records.first()?;
-        let (_, at, kind) = head(&first.body)?;
+        let Head { at, kind, .. } = Head::cut(&first.body)?;
         let StartFacts { graph, version, parent } =
             if kind == "start" { serde_json::from_str(&first.body).ok()? } else { return None };
         let at = timestamp::parse(at)?;
@@ -143,11 +159,11 @@ impl JournalStart {
 
 /// Reads a record. One that cannot be read has no spans.
 pub(super) fn facts(record: &SignedRecord) -> Option<(SystemTime, Facts)> {
-    let (_, at, kind) = head(&record.body)?;
+    let Head { at, kind, rest, .. } = Head::cut(&record.body)?;
     let at = timestamp::parse(at)?;
     let body = record.body.as_str();
     let facts = match kind {
-        "step" => Facts::Step(serde_json::from_str(body).ok()?),
+        "step" => Facts::Step(StepFacts::read(rest).or_else(|| serde_json::from_str(body).ok())?),
         "take" => {
             let TakeFacts { taken } = serde_json::from_str(body).ok()?;
             Facts::Take(taken.into_iter().map(|taken| taken.step).collect())
@@ -172,7 +188,7 @@ pub(super) fn facts(record: &SignedRecord) -> Option<(SystemTime, Facts)> {
 
 /// Whether a whole journal is that of a run that begins or is resumed now, and not that of one that has ended or waits.
 pub(super) fn is_beginning(records: &[SignedRecord]) -> bool {
-    let kind = records.last().and_then(|last| head(&last.body)).map(|(_, _, kind)| kind);
+    let kind = records.last().and_then(|last| Head::cut(&last.body)).map(|head| head.kind);
     records.len() == 1 || kind == Some("resume")
 }
 
@@ -235,7 +251,7 @@ impl PastSegments {
                         past.visit(ids, visit, record.seq);
                     }
                     // Without visits that are next, a run waits, or it ends with a failure that was held.
-                    is_moving = !step.next.is_empty() || (past.opened.is_empty() && past.from_origin.is_empty());
+                    is_moving = !step.is_last || (past.opened.is_empty() && past.from_origin.is_empty());
                 }
                 Facts::Take(taken) => {
                     past.take(&taken);
@@ -285,6 +301,26 @@ impl PastSegments {
             if let Some(span) = self.opened.remove(step) {
                 self.waited.insert(*step, span);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_members_of_a_step_are_those_of_the_whole() {
+        let confusing = r#"{"step":4,"node":"a]\",\"next\":[]","ms":3,"update":{"next":[[],"]"]}}"#;
+        for (visits, next) in [("", ""), (confusing, "{}"), (&format!("{confusing},{{}}"), ""), ("{}", r#"[],"]""#)] {
+            let members = format!(r#","visits":[{visits}],"next":[{next}],"joins":[{{}}]}}"#);
+            let first = StepFacts::read(&members).unwrap();
+            let whole: StepFacts = serde_json::from_str(&format!(r#"{{"v":3{members}"#)).unwrap();
+            assert_eq!(format!("{:?}", first.visits), format!("{:?}", whole.visits));
+            assert_eq!((first.is_last, whole.is_last), (next.is_empty(), next.is_empty()));
+        }
+        for other in [r#","next":[],"visits":[]}"#, r#","visits":[{"step":"four"}],"next":[]}"#, r#","visits":["#, ""] {
+            assert!(StepFacts::read(other).is_none(), "{other}");
         }
     }
 }
