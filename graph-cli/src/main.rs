@@ -181,7 +181,7 @@ fn main() -> ExitCode {
         Ok(CommandOutcome::Problems) => output::finish(1),
         Err(error) => {
             err!("error: {error}");
-            UNDONE.into()
+            if error.is_of_graph() { ExitCode::FAILURE } else { UNDONE.into() }
         }
     }
 }

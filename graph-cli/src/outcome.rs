@@ -21,11 +21,24 @@ impl CommandOutcome {
 }
 
 /// The reason that a command could not do its work.
-pub(crate) struct Error(String);
+pub(crate) struct Error {
+    text: String,
+    /// Whether the reason is a graph with mistakes, or one that nobody trusted has signed.
+    is_of_graph: bool,
+}
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
+        Self { text: message.into(), is_of_graph: false }
+    }
+
+    /// Returns the error of a graph that cannot be used because of its files.
+    pub(crate) fn of_graph(message: String) -> Self {
+        Self { text: message, is_of_graph: true }
+    }
+
+    pub(crate) fn is_of_graph(&self) -> bool {
+        self.is_of_graph
     }
 
     /// Joins the texts of an error and of its causes.
@@ -37,18 +50,18 @@ impl Error {
             text = format!("{text}: {cause}");
             at = cause;
         }
-        Self(text)
+        Self::new(text)
     }
 
     /// Returns the error of an operation on a file.
     pub(crate) fn file(what: &str, path: &Path, error: &io::Error) -> Self {
-        Self(format!("cannot {what} {}: {error}", path.display()))
+        Self::new(format!("cannot {what} {}: {error}", path.display()))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

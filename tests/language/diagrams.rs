@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use graph_compiler::graph_files;
 use graph_diagram::{Dag, Diagram, ReportEntry, TopologyDocument, ValidationReport};
+use graph_model::character::is_invisible;
 use graph_runtime::Machine;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::machine::Topology;
@@ -213,7 +214,7 @@ fn a_report_finds_what_does_not_fit() {
 }
 
 /// Texts that mean something in the formats, or to a browser.
-const HOSTILE: [&str; 24] = [
+const HOSTILE: [&str; 26] = [
     "<script>alert(1)</script>",
     "</text><script>alert(1)</script>",
     "\"]; n0 --> n1; x[\"",
@@ -237,6 +238,8 @@ const HOSTILE: [&str; 24] = [
     "click n0 href \"javascript:alert(1)\"",
     "`**x**`",
     "漢字 text",
+    "safe\u{202e}elif",
+    "a\u{2028}b\u{200b}",
     "a --> b",
 ];
 
@@ -256,11 +259,13 @@ fn the_end_has_a_name_of_its_own() {
 fn hostile_texts_are_only_texts() {
     for (at, hostile) in HOSTILE.into_iter().enumerate() {
         let value = serde_json::to_string(hostile).unwrap();
+        let escaped = |c: char| if is_invisible(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+        let in_yaml: String = value.chars().map(escaped).collect();
         let graph = format!(
             "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: test\npermissions: [rye.execute.tool.rye.bash]\n\
              config_schema: {{ type: object, properties: {{ word: {{ type: string }} }}, required: [word] }}\n\
              config:\n  start: first\n  nodes:\n    first:\n      type: gate\n      next:\n        \
-             - {{ to: done, when: {{ path: inputs.word, op: eq, value: {value} }} }}\n        - {{ to: done }}\n    \
+             - {{ to: done, when: {{ path: inputs.word, op: eq, value: {in_yaml} }} }}\n        - {{ to: done }}\n    \
              done: {{ type: return }}\n"
         );
         let tree = Tree::new();
@@ -271,7 +276,7 @@ fn hostile_texts_are_only_texts() {
         accepted_by_graphviz(&dot);
         let (elements, texts) = parts(&image);
         assert!(elements.iter().all(|name| ELEMENTS.contains(&name.as_str())), "{hostile}: {elements:?}");
-        let said = format!("inputs.word = {value}");
+        let said = format!("inputs.word = {value}").replace(is_invisible, "\u{fffd}");
         assert!(texts.contains(&said), "{hostile}: the image says the condition: {texts:?}");
         // In Mermaid, each line is still a node, an arrow or a class.
         let labels = mermaid.lines().filter(|line| line.contains("-->"));
@@ -282,6 +287,7 @@ fn hostile_texts_are_only_texts() {
             assert!(inside.chars().all(is_plain), "{hostile}: {line}");
         }
         assert_eq!(mermaid.lines().filter(|line| line.contains("script>")).count(), 0, "{hostile}");
+        assert!(dot.chars().chain(image.chars()).all(|c| !is_invisible(c)), "{hostile}");
         assert_eq!(dot.matches(" -> ").count() - hostile.matches(" -> ").count(), 3, "{hostile}: {dot}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -124,34 +125,45 @@ async fn a_run_that_waits_ends_the_same_whichever_write_goes_wrong(bed: TestBed)
         }
         _ => WaitReply::Time,
     });
-    let mut met = 0;
-    for number in 1..20 {
+    let refunds = || {
+        let result = approved_refund::ShopRefundResult { refund: "f-1".to_owned() };
+        Fakes::new().on(approved_refund::tools::SHOP_REFUND, FakeScript::always(FakeAnswer::returns(result)))
+    };
+    let writes = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&writes);
+    let plan = move |write: &StoreWrite<'_>| {
+        counted.store(write.number, Ordering::Relaxed);
+        Some(StoreFault::Slow(Duration::ZERO))
+    };
+    bed.run_with_faults(ApprovedRefund::new(refunds()), inputs.clone(), plan).await.assert_status(Status::Completed);
+    let writes = writes.load(Ordering::Relaxed);
+    assert!(writes >= 3, "one begins the run, one waits, and one ends it: {writes}");
+    for number in 1..=writes {
         let written = [false, true].map(|written| {
             [StoreFault::Fails { written }, StoreFault::Dies { written }, StoreFault::Hangs { written }]
         });
         for fault in written.into_iter().flatten().chain([StoreFault::Slow(Duration::from_secs(1))]) {
-            let result = approved_refund::ShopRefundResult { refund: "f-1".to_owned() };
-            let tools =
-                Fakes::new().on(approved_refund::tools::SHOP_REFUND, FakeScript::always(FakeAnswer::returns(result)));
-            let (seen, began) = (Arc::new(Mutex::new(false)), tokio::time::Instant::now());
-            let is_met = Arc::clone(&seen);
-            let plan = move |write: &StoreWrite<'_>| {
-                (write.number == number).then(|| {
-                    *is_met.lock().unwrap() = true;
-                    fault
-                })
-            };
+            let tools = refunds();
+            let began = tokio::time::Instant::now();
+            let plan = move |write: &StoreWrite<'_>| (write.number == number).then_some(fault);
             let run = bed.run_with_faults(ApprovedRefund::new(tools.clone()), inputs.clone(), plan).await;
             run.assert_status(Status::Completed).assert_state("why", "a broken cup");
             run.assert_proven();
             assert_eq!(began.elapsed().as_secs() / 86_400, 2, "{fault:?} at write {number}");
             let keys: BTreeSet<String> = tools.calls().into_iter().map(|call| call.idempotency_key).collect();
             assert_eq!(keys.len(), 1, "{fault:?} at write {number}");
-            met += usize::from(*seen.lock().unwrap());
         }
     }
-    // The first process makes the writes up to the wait.
-    assert!(met >= 2 * 7, "{met}");
+}
+
+#[test]
+fn a_fault_that_never_comes_fails_the_test() {
+    let said = refused(async |bed| {
+        let plan = |write: &StoreWrite<'_>| (write.number == 99).then_some(StoreFault::Dies { written: true });
+        drop(bed.run_with_faults(Order::new(shop()), tea(), plan).await);
+    });
+    assert!(said.starts_with("no write had a fault: the run made "), "{said}");
+    assert!(said.contains(" writes\nthe run is made at ") && said.contains("testkit.rs:"), "{said}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use graph_engine::machine::TopologyKind;
 
-use crate::drawing::{Arrow, BoxShape, Drawing, DrawnBox, RunMark, Stroke};
+use crate::drawing::{Arrow, BoxShape, Drawing, DrawnBox, RunMark, Stroke, visible};
 
 pub(crate) fn write(drawing: &Drawing) -> String {
     let mut lines = vec![format!("digraph {} {{", quoted(&drawing.title))];
@@ -65,7 +65,6 @@ fn arrowed(drawing: &Drawing, arrow: &Arrow) -> String {
 
 /// Writes a text as a quoted string. A line ends with `\n`.
 fn quoted(text: &str) -> String {
-    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    let text = visible(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("\"{text}\"")
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use graph_engine::machine::{Topology, TopologyKind, TopologyNode, TopologyRoute, TopologyWait};
+use graph_model::character::out_of_place;
 use graph_model::duration::shown;
 use graph_proof::history::{NodeTraversal, Traversal, TraversedWay};
 
@@ -14,6 +15,17 @@ pub(crate) struct Drawing {
     pub(crate) run: Option<String>,
     pub(crate) boxes: Vec<DrawnBox>,
     pub(crate) arrows: Vec<Arrow>,
+}
+
+/// Returns a text with a mark in place of each character that a viewer would not show, or that would change how others are shown: control
+/// characters, and [invisible ones](out_of_place) without a use. Lines end with a newline.
+pub(crate) fn visible(text: &str) -> String {
+    let mut hidden = out_of_place(text).peekable();
+    let show = |(at, character): (usize, char)| {
+        let is_hidden = hidden.next_if(|&(place, _)| place == at).is_some();
+        if is_hidden || (character.is_control() && character != '\n') { '\u{FFFD}' } else { character }
+    };
+    text.char_indices().map(show).collect()
 }
 
 /// The shape and colour of a box.

@@ -8,7 +8,7 @@ use dagre::layout::types::LabelPos;
 use dagre::{EdgeLabel, LayoutOptions, NodeLabel, RankDir, layout};
 use graph_engine::machine::TopologyKind;
 
-use crate::drawing::{Arrow, BoxShape, Drawing, DrawnBox, RunMark, Stroke};
+use crate::drawing::{Arrow, BoxShape, Drawing, DrawnBox, RunMark, Stroke, visible};
 
 /// The width of a letter and the height of a line, in pixels, for the font and size of boxes.
 const LETTER: (f64, f64) = (7.3, 17.0);
@@ -383,16 +383,15 @@ fn number(number: f64) -> String {
 /// Writes a text so that it means nothing in XML.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
-    for character in text.chars() {
+    for character in visible(text).chars() {
         match character {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            '\n' => escaped.push('\n'),
-            // XML has no control characters, and no half of a character.
-            c if c.is_control() || matches!(u32::from(c), 0xFFFE | 0xFFFF) => escaped.push('\u{FFFD}'),
+            // XML has no half of a character.
+            '\u{FFFE}' | '\u{FFFF}' => escaped.push('\u{FFFD}'),
             c => escaped.push(c),
         }
     }

@@ -210,7 +210,7 @@ impl TestBed {
     ///
     /// # Panics
     ///
-    /// If the run cannot begin, or a reply is refused.
+    /// If the run cannot begin, a reply is refused, or no write has a fault.
     #[track_caller]
     #[must_use = "the run is made when it is awaited"]
     pub fn run_with_faults<G: Graph + Clone>(
@@ -223,7 +223,15 @@ impl TestBed {
         G::Inputs: Clone,
     {
         let bed = self.next_run(Location::caller());
-        async move { bed.drive(graph, inputs, FaultyStore::new(bed.disk.clone(), plan), true).await }
+        async move {
+            let store = FaultyStore::new(bed.disk.clone(), plan);
+            let run = bed.drive(graph, inputs, store.clone(), true).await;
+            match (store.faults(), store.writes()) {
+                (0, 1) => bed.fail("no write had a fault: the run made one write"),
+                (0, writes) => bed.fail(format_args!("no write had a fault: the run made {writes} writes")),
+                _ => run,
+            }
+        }
     }
 
     /// Returns the bed of the next run, which a test makes at a place.

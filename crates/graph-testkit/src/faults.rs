@@ -94,6 +94,7 @@ pub struct FaultyStore<S = MemoryStore> {
 #[derive(Debug, Default)]
 struct ProcessState {
     writes: AtomicU64,
+    faults: AtomicU64,
     is_dead: AtomicBool,
     has_failed: AtomicBool,
     lost: Notify,
@@ -125,6 +126,11 @@ impl<S: Store> FaultyStore<S> {
     /// Returns how many writes began.
     pub fn writes(&self) -> u64 {
         self.process.writes.load(Ordering::SeqCst)
+    }
+
+    /// Returns how many writes had a fault.
+    pub fn faults(&self) -> u64 {
+        self.process.faults.load(Ordering::SeqCst)
     }
 
     /// Whether the process is dead.
@@ -164,6 +170,7 @@ impl<S: Store> FaultyStore<S> {
         }
         let number = process.writes.fetch_add(1, Ordering::SeqCst) + 1;
         let fault = (self.plan)(&StoreWrite { number, ..asked });
+        process.faults.fetch_add(u64::from(fault.is_some()), Ordering::SeqCst);
         Box::pin(async move {
             tokio::task::yield_now().await;
             let written = match fault {

@@ -55,6 +55,8 @@ pub(crate) fn run(arguments: &StatsArguments) -> CommandResult {
         let graphs: Vec<Value> = stats.graphs.iter().map(|(id, stats)| graph_json(id, stats)).collect();
         let left_out: Vec<Value> = left_out.iter().map(|one| json!({"run_id": one.run, "error": one.reason})).collect();
         out!("{:#}", json!({"success": left_out.is_empty(), "graphs": graphs, "left_out": left_out}));
+    } else if stats.graphs.is_empty() && left_out.is_empty() {
+        out!("no runs");
     } else {
         for (at, (id, stats)) in stats.graphs.iter().enumerate() {
             if at > 0 {

@@ -192,6 +192,6 @@ pub(crate) fn load(file: &Path) -> Result<Interpreted, Error> {
 fn of(library: &Library, file: &Path) -> Result<Interpreted, Error> {
     library.graph(file).map_err(|error| {
         let all: Vec<String> = error.diagnostics.iter().map(Diagnostic::render_coloured).collect();
-        Error::new(format!("the graph {} cannot be used:\n{}", file.display(), all.join("\n\n")))
+        Error::of_graph(format!("the graph {} cannot be used:\n{}", file.display(), all.join("\n\n")))
     })
 }

@@ -94,6 +94,8 @@ fn a_run_whose_journal_was_changed_is_left_out() {
     place.write("other.pem", &other.read(".ai/config/keys/signing/public_key.pem"));
     let (code, none) = document(&place, &["--store", "runs.db", "--public-key", "other.pem"]);
     assert_eq!((code, &none["graphs"], none["left_out"].as_array().unwrap().len()), (1, &json!([]), 3));
+    let none = place.graph(&["stats", "--store", "runs.db", "--graph", "test/none"]);
+    assert_eq!((none.code, none.out.as_str()), (0, "no runs\n"));
     let absent = place.graph(&["stats", "--store", "none.db"]);
     assert!(absent.code == 3 && absent.err.contains("there is no store at none.db"), "{}", absent.err);
 }

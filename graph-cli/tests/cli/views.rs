@@ -292,6 +292,15 @@ fn a_graph_and_the_ways_of_a_run_are_drawn() {
     let dag = json_of(&drawn(&["--run", "r", "--store", "runs.db", "--format", "dag"]));
     let fired = dag["graphEdges"].as_array().unwrap().iter().filter(|edge| edge["fired"] == true).count();
     assert!(fired > 0 && dag["terminationReason"] == "completed", "{dag}");
+    // A graph that nobody signed, or that has mistakes, is a wrong file.
+    let signed = place.read("graphs/g.yaml");
+    let (_, unsigned) = signed.split_once('\n').unwrap();
+    for (wrong, why) in [(unsigned, "is not signed"), (&signed.replace("echo a", "echo b"), "changed after")] {
+        place.write("graphs/g.yaml", wrong);
+        let refused = drawn(&["graphs/g.yaml"]);
+        assert_eq!((refused.code, refused.out.as_str()), (1, ""));
+        assert!(refused.err.contains(why), "{}", refused.err);
+    }
     // Nothing to draw.
     let nothing = drawn(&["none"]);
     assert_eq!(nothing.code, 3);
