@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`Agents`] | the models of a program by their tiers, and the spaces of its directives, for [`ToolConfig::agents`](graph_tools::ToolConfig::agents) |
 //! | [`Model`] | a model: it gets a [`ModelRequest`] and gives a [`ModelReply`] |
+//! | `ChatModel` | with the feature `chat`: a model behind an endpoint that speaks the protocol of OpenAI or Anthropic |
 //! | [`ModelError`] | why it gave none |
 //!
 //! Nothing that a model says is trusted. It can call only tools that its contract lists, with arguments that fit the types of their
@@ -18,12 +19,16 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod agents;
+#[cfg(feature = "chat")]
+mod chat;
 mod model;
 mod names;
 mod prompt;
 mod talk;
 
 pub use agents::Agents;
+#[cfg(feature = "chat")]
+pub use chat::{ChatModel, ChatModelBuilder, ChatModelError, ChatProtocol};
 pub use model::{
     Model, ModelCall, ModelError, ModelFuture, ModelMessage, ModelReply, ModelRequest, ModelTool, Price, Usage,
 };

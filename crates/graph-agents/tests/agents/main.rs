@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
+#[cfg(feature = "chat")]
+mod chat;
 mod contracts;
 mod limits;
 mod loops;

@@ -241,9 +241,14 @@ impl Tree {
 
     /// Returns the settings with the model of the agent.
     pub(crate) fn agents(&self, model: &Scripted) -> ToolConfig {
+        self.agents_with(model.clone())
+    }
+
+    /// Returns the settings with some model of the agent.
+    pub(crate) fn agents_with(&self, model: impl Model) -> ToolConfig {
         let ring = KeyRing::from_files([KeyFile::new(self.key.public(), "self")]);
         let spaces = Spaces::at(self.directory.path()).trusting(ring);
-        ToolConfig::new().agents(Agents::new(spaces).tier("general", model.clone()))
+        ToolConfig::new().agents(Agents::new(spaces).tier("general", model))
     }
 }
 

@@ -1,0 +1,371 @@
+//! Models behind endpoints that speak a chat protocol.
+
+mod replies;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use genai::adapter::AdapterKind;
+use genai::chat::{
+    ChatMessage, ChatOptions, ChatRequest, ContentPart, MessageContent, Tool, ToolCall as ChatCall, ToolResponse,
+};
+use genai::resolver::{AuthData, Endpoint};
+use genai::{Client, Headers, ModelIden, ServiceTarget};
+use reqwest::Url;
+use reqwest::redirect::Policy;
+use rustls_platform_verifier::BuilderVerifierExt;
+use serde_json::json;
+
+use crate::model::{Model, ModelCall, ModelError, ModelFuture, ModelMessage, ModelReply, ModelRequest, Price};
+
+/// How long an endpoint may send nothing, if nothing else is said.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How long it may take to connect.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The protocol of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChatProtocol {
+    /// `chat/completions` of OpenAI, which many programs and services speak too.
+    OpenAi,
+    /// `messages` of Anthropic.
+    Anthropic,
+}
+
+impl ChatProtocol {
+    fn adapter(self) -> AdapterKind {
+        match self {
+            Self::OpenAi => AdapterKind::OpenAI,
+            Self::Anthropic => AdapterKind::Anthropic,
+        }
+    }
+
+    /// Returns the URL of the service that made the protocol.
+    fn url(self) -> &'static str {
+        match self {
+            Self::OpenAi => "https://api.openai.com/v1/",
+            Self::Anthropic => "https://api.anthropic.com/v1/",
+        }
+    }
+}
+
+/// A model behind an endpoint that speaks a chat protocol. Replies are streamed, so their texts are events of the run as they come.
+///
+/// ```
+/// use graph_agents::{Agents, ChatModel, ChatProtocol, Price};
+/// use graph_items::Spaces;
+///
+/// # fn main() -> Result<(), graph_agents::ChatModelError> {
+/// # let key = "sk-1";
+/// let large = ChatModel::builder(ChatProtocol::Anthropic, "claude-sonnet-4-5")
+///     .key(key)
+///     .price(Price { input: 3_000_000, output: 15_000_000 })
+///     .build()?;
+/// let small = ChatModel::builder(ChatProtocol::OpenAi, "smollm2").url("http://127.0.0.1:8080/v1/").build()?;
+/// let agents = Agents::new(Spaces::at(".")).tier("general", large).tier("fast", small);
+/// # drop(agents);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors of replies
+///
+/// A reply is [busy](ModelError::Busy), and asked for again, if the endpoint cannot be reached, sends nothing for too long, is cut off,
+/// or answers with the status 408, 409, 425, 429 or one from 500. The time of `retry-after` is waited for. Everything else is
+/// [refused](ModelError::Refused), as a reply is whose number of tokens is not known while the agent has limits. Texts of errors do not
+/// have the key.
+pub struct ChatModel {
+    client: Client,
+    protocol: ChatProtocol,
+    target: ServiceTarget,
+    key: Option<Arc<str>>,
+    price: Option<Price>,
+    silence: Duration,
+    most_tokens: Option<u32>,
+}
+
+/// Says which endpoint a [`ChatModel`] asks, and how.
+#[must_use = "a model is made by `build`"]
+pub struct ChatModelBuilder {
+    protocol: ChatProtocol,
+    model: String,
+    url: String,
+    key: Option<Arc<str>>,
+    price: Option<Price>,
+    silence: Duration,
+    most_tokens: Option<u32>,
+    is_open: bool,
+}
+
+/// The reason that there is no [`ChatModel`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChatModelError {
+    /// The URL of the endpoint cannot be used.
+    #[error("the URL `{url}` cannot be used: {reason}")]
+    Url {
+        /// The URL, without what is behind its path.
+        url: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The key is empty, or has characters that no header can have.
+    #[error("the key of the model `{model}` is empty, or has spaces or characters that a header cannot have")]
+    Key {
+        /// The model.
+        model: String,
+    },
+    /// There are no certificates to trust.
+    #[error("TLS is not available: {reason}")]
+    Tls {
+        /// The reason.
+        reason: String,
+    },
+}
+
+impl ChatModel {
+    /// Begins a model with the name that the endpoint has for it. It is asked at the service that made the protocol, if there is no
+    /// [`url`](ChatModelBuilder::url).
+    ///
+    /// A name that ends in `-low`, `-medium` or `-high` asks a model that reasons for as much effort, and is sent without that word.
+    pub fn builder(protocol: ChatProtocol, model: impl Into<String>) -> ChatModelBuilder {
+        ChatModelBuilder {
+            protocol,
+            model: model.into(),
+            url: protocol.url().to_owned(),
+            key: None,
+            price: None,
+            silence: SILENCE,
+            most_tokens: None,
+            is_open: false,
+        }
+    }
+
+    /// Returns a text of the endpoint as errors show it: one line, without the key.
+    fn shown(&self, text: &str) -> String {
+        let text = match &self.key {
+            Some(key) => text.replace(&**key, "[the key]"),
+            None => text.to_owned(),
+        };
+        let line: Vec<&str> =
+            text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
+        line.join(" ").chars().take(300).collect()
+    }
+
+    fn options(&self, request: &ModelRequest) -> ChatOptions {
+        let options = ChatOptions::default()
+            .with_capture_usage(true)
+            .with_stream_header_timeout(self.silence)
+            .with_stream_read_timeout(self.silence)
+            // The client trusts the indices of calls in the streams of OpenAI: one of them could take all memory.
+            .with_capture_tool_calls(self.protocol != ChatProtocol::OpenAi);
+        let asked = request.most_tokens.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+        match asked.into_iter().chain(self.most_tokens).min() {
+            Some(most) => options.with_max_tokens(most),
+            None => options,
+        }
+    }
+
+    async fn ask(&self, request: ModelRequest, delta: &(dyn Fn(&str) + Send + Sync)) -> Result<ModelReply, ModelError> {
+        let has_limits = request.most_tokens.is_some() || self.price.is_some();
+        let options = self.options(&request);
+        let asked = self.client.exec_chat_stream(self.target.clone(), chat_request(request), Some(&options)).await;
+        let stream = asked.map_err(|error| self.failed(&error))?.stream;
+        self.read(stream, has_limits, delta).await
+    }
+}
+
+impl Model for ChatModel {
+    fn reply<'a>(&'a self, request: ModelRequest, delta: &'a (dyn Fn(&str) + Send + Sync)) -> ModelFuture<'a> {
+        Box::pin(self.ask(request, delta))
+    }
+
+    fn price(&self) -> Option<Price> {
+        self.price
+    }
+}
+
+impl fmt::Debug for ChatModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatModel")
+            .field("protocol", &self.protocol)
+            .field("model", &self.target.model.model_name.to_string())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ChatModelBuilder {
+    /// Sets the URL of the endpoint, to which the protocol adds `chat/completions` or `messages`: `https://models.example/v1/`.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = url.into();
+        self
+    }
+
+    /// Sets the key that the endpoint asks for.
+    pub fn key(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Sets the price, which agents need that have a limit on what they spend.
+    pub fn price(mut self, price: Price) -> Self {
+        self.price = Some(price);
+        self
+    }
+
+    /// Sets how long the endpoint may send nothing; 60 seconds if this is not called. Limit the whole time of an agent in its contract.
+    pub fn silence(mut self, most: Duration) -> Self {
+        self.silence = most;
+        self
+    }
+
+    /// Sets how many tokens a reply may have. The limits of an agent may leave fewer.
+    pub fn most_tokens(mut self, most: u32) -> Self {
+        self.most_tokens = Some(most);
+        self
+    }
+
+    /// Allows a URL that begins with `http://` and is not of this machine, so that everybody on the way reads prompts, replies and the key.
+    pub fn allow_http(mut self) -> Self {
+        self.is_open = true;
+        self
+    }
+
+    /// Makes the model. Nothing is asked yet.
+    ///
+    /// # Errors
+    ///
+    /// If the URL or the key cannot be used, or if the system has no certificates to trust.
+    pub fn build(self) -> Result<ChatModel, ChatModelError> {
+        let url = self.checked_url()?;
+        if self.key.as_ref().is_some_and(|key| key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err(ChatModelError::Key { model: self.model });
+        }
+        let auth = match (&self.key, self.protocol) {
+            (Some(key), _) => AuthData::from_single(&**key),
+            (None, ChatProtocol::OpenAi) => AuthData::RequestOverride {
+                url: url.join("chat/completions").map_or_else(|_| url.to_string(), |url| url.to_string()),
+                headers: Headers::default(),
+            },
+            (None, ChatProtocol::Anthropic) => return Err(ChatModelError::Key { model: self.model }),
+        };
+        let client = http_client().map_err(|reason| ChatModelError::Tls { reason })?;
+        let client = Client::builder().with_reqwest(client).build();
+        let client = client.map_err(|error| ChatModelError::Tls { reason: error.to_string() })?;
+        let target = ServiceTarget {
+            endpoint: Endpoint::from_owned(url.as_str()),
+            auth,
+            model: ModelIden::new(self.protocol.adapter(), self.model),
+        };
+        let Self { protocol, key, price, silence, most_tokens, .. } = self;
+        Ok(ChatModel { client, protocol, target, key, price, silence, most_tokens })
+    }
+
+    fn checked_url(&self) -> Result<Url, ChatModelError> {
+        // A part of it may be secret.
+        let shown = self.url.split(['?', '#']).next().unwrap_or_default();
+        let shown = shown.rsplit_once('@').map_or(shown, |(_, behind)| behind).to_owned();
+        let refused = |reason: &str| Err(ChatModelError::Url { url: shown.clone(), reason: reason.to_owned() });
+        let with_slash = if self.url.ends_with('/') { self.url.clone() } else { format!("{}/", self.url) };
+        let url = match Url::parse(&with_slash) {
+            Ok(url) => url,
+            Err(error) => return refused(&error.to_string()),
+        };
+        let Some(host) = url.host_str().map(|host| host.trim_start_matches('[').trim_end_matches(']')) else {
+            return refused("it has no host");
+        };
+        let is_here = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
+            return refused("it must have no user, no query and no fragment");
+        }
+        match url.scheme() {
+            "https" => Ok(url),
+            "http" if is_here || self.is_open => Ok(url),
+            "http" => refused("everybody on the way could read it: use `https`, or allow this with `allow_http`"),
+            _ => refused("it must begin with `https://`"),
+        }
+    }
+}
+
+impl fmt::Debug for ChatModelBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatModelBuilder")
+            .field("protocol", &self.protocol)
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+fn http_client() -> Result<reqwest::Client, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(BuilderVerifierExt::with_platform_verifier)
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth();
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        // The key goes nowhere else.
+        .redirect(Policy::none())
+        // The agent's graph decides about retries.
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .connect_timeout(CONNECT)
+        .user_agent(concat!("state-graphs/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+/// Returns a request as the client takes it.
+fn chat_request(request: ModelRequest) -> ChatRequest {
+    let ModelRequest { system, messages, tools, .. } = request;
+    let mut chat = Vec::new();
+    let mut results = Vec::new();
+    for message in messages {
+        if let ModelMessage::Tool { id, result } = message {
+            let text = match result {
+                Ok(result) => result.to_string(),
+                Err(reason) => json!({ "error": reason }).to_string(),
+            };
+            results.push(ToolResponse::new(id, text));
+            continue;
+        }
+        // All results of a reply are in one message.
+        if !results.is_empty() {
+            chat.push(ChatMessage::tool(MessageContent::from_tool_responses(std::mem::take(&mut results))));
+        }
+        match message {
+            ModelMessage::User { text } => chat.push(ChatMessage::user(text)),
+            ModelMessage::Assistant { text, calls } => chat.push(ChatMessage::assistant(said(text, calls))),
+            ModelMessage::Tool { .. } => {}
+        }
+    }
+    if !results.is_empty() {
+        chat.push(ChatMessage::tool(MessageContent::from_tool_responses(results)));
+    }
+    let tools = tools
+        .into_iter()
+        .map(|tool| Tool::new(tool.name).with_description(tool.description).with_schema(tool.parameters));
+    ChatRequest::new(chat).with_system(system).with_tools(tools.collect::<Vec<_>>())
+}
+
+/// Returns what a model said, as protocols take it back.
+fn said(text: String, calls: Vec<ModelCall>) -> MessageContent {
+    let mut parts = Vec::new();
+    if !text.is_empty() || calls.is_empty() {
+        // No protocol takes an empty text.
+        parts.push(ContentPart::Text(if text.trim().is_empty() { "(nothing)".to_owned() } else { text }));
+    }
+    parts.extend(calls.into_iter().map(|ModelCall { id, name, arguments }| {
+        // Protocols take only objects back.
+        let fn_arguments = if arguments.is_object() { arguments } else { json!({ "unreadable": arguments }) };
+        ContentPart::ToolCall(ChatCall { call_id: id, fn_name: name, fn_arguments, thought_signatures: None })
+    }));
+    MessageContent::from_parts(parts)
+}

@@ -1,0 +1,223 @@
+//! Replies as they are streamed, and errors in place of replies.
+
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt;
+use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd, ToolCall};
+use graph_model::value::Value;
+use reqwest::header::HeaderMap;
+use serde_json::json;
+
+use crate::chat::{ChatModel, ChatProtocol};
+use crate::model::{ModelCall, ModelError, ModelReply, Usage};
+
+/// How many bytes the text and the arguments of a reply have, at most.
+const MOST_BYTES: usize = 8 << 20;
+
+/// How many calls a reply has, at most.
+const MOST_CALLS: usize = 256;
+
+impl ChatModel {
+    /// Reads a reply to its end. One without an end was cut off.
+    pub(super) async fn read(
+        &self,
+        mut stream: ChatStream,
+        has_limits: bool,
+        delta: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<ModelReply, ModelError> {
+        let (mut text, mut calls) = (String::new(), StreamedCalls::default());
+        while let Some(event) = stream.next().await {
+            match event.map_err(|error| self.failed(&error))? {
+                ChatStreamEvent::Chunk(chunk) => {
+                    delta(&chunk.content);
+                    text.push_str(&chunk.content);
+                }
+                ChatStreamEvent::ToolCallChunk(chunk) if self.protocol == ChatProtocol::OpenAi => {
+                    calls.add(chunk.tool_call)?;
+                }
+                ChatStreamEvent::End(end) => return self.ended(text, calls, end, has_limits),
+                _ => {}
+            }
+            if text.len() + calls.bytes > MOST_BYTES {
+                return Err(refused(format!("its reply is longer than {} MiB", MOST_BYTES >> 20)));
+            }
+        }
+        Err(busy("its reply was cut off"))
+    }
+
+    fn ended(
+        &self,
+        text: String,
+        calls: StreamedCalls,
+        end: StreamEnd,
+        has_limits: bool,
+    ) -> Result<ModelReply, ModelError> {
+        if let Some(reason @ StopReason::ContentFilter(_)) = &end.captured_stop_reason {
+            return Err(refused(format!("its filter ended the reply ({})", self.shown(reason.raw()))));
+        }
+        let tokens = |count: Option<i32>| count.and_then(|count| u64::try_from(count).ok());
+        let usage = end.captured_usage.as_ref();
+        let usage = usage.and_then(|usage| Some((tokens(usage.prompt_tokens)?, tokens(usage.completion_tokens)?)));
+        let usage = match usage {
+            Some((input, output)) => Usage { input, output },
+            // Limits that cannot be counted are not held.
+            None if has_limits => {
+                return Err(refused("it does not say how many tokens a reply took, which limits need".to_owned()));
+            }
+            None => Usage::default(),
+        };
+        let calls = match self.protocol {
+            ChatProtocol::OpenAi => calls.finish(),
+            ChatProtocol::Anthropic => {
+                let calls = end.captured_into_tool_calls().unwrap_or_default();
+                let call = |ToolCall { call_id, fn_name, fn_arguments, .. }| ModelCall {
+                    id: call_id,
+                    name: fn_name,
+                    arguments: fn_arguments,
+                };
+                calls.into_iter().map(call).collect()
+            }
+        };
+        Ok(ModelReply { text, calls, usage })
+    }
+
+    /// Returns the reason that there is no reply.
+    pub(super) fn failed(&self, error: &genai::Error) -> ModelError {
+        match error {
+            genai::Error::HttpError { status, body, headers, .. } => self.status(status.as_u16(), body, headers),
+            genai::Error::WebStream { error, cause, .. } => match error.downcast_ref::<genai::Error>() {
+                Some(error) => self.failed(error),
+                None => self.unreachable(error.as_ref(), cause),
+            },
+            // An error in the stream, after a status that promised more.
+            genai::Error::ChatResponse { body, .. } => self.said_in_stream(body),
+            genai::Error::StreamParse { .. } | genai::Error::JsonValueExt(_) | genai::Error::SerdeJson(_) => {
+                busy("its reply is not that of the protocol")
+            }
+            other => match other.status() {
+                Some(status) => {
+                    let headers = other.headers().cloned().unwrap_or_default();
+                    self.status(status.as_u16(), "", &headers)
+                }
+                None => refused(self.shown(&other.to_string())),
+            },
+        }
+    }
+
+    fn status(&self, status: u16, body: &str, headers: &HeaderMap) -> ModelError {
+        let said = serde_json::from_str::<Value>(body).unwrap_or(Value::Null);
+        let text = message(&said).map_or_else(|| self.shown(body), |text| self.shown(text));
+        let reason = if text.is_empty() { format!("status {status}") } else { format!("status {status}: {text}") };
+        let is_busy = matches!(status, 408 | 409 | 425 | 429) || (500..600).contains(&status) && status != 501;
+        // A quota that is used up is no rate.
+        if is_busy && said["error"]["code"] != "insufficient_quota" {
+            ModelError::Busy { reason, after: retry_after(headers) }
+        } else {
+            refused(reason)
+        }
+    }
+
+    fn said_in_stream(&self, body: &Value) -> ModelError {
+        let error = if body["error"].is_object() { &body["error"] } else { body };
+        let text =
+            message(&json!({ "error": error })).map_or_else(|| self.shown(&error.to_string()), |text| self.shown(text));
+        let kind = error["type"].as_str().or_else(|| error["code"].as_str()).unwrap_or_default();
+        match kind {
+            "authentication_error"
+            | "billing_error"
+            | "insufficient_quota"
+            | "invalid_request_error"
+            | "not_found_error"
+            | "permission_error"
+            | "request_too_large" => refused(text),
+            _ => busy(text),
+        }
+    }
+
+    fn unreachable(&self, error: &(dyn std::error::Error + Send + Sync + 'static), cause: &str) -> ModelError {
+        let mut reason = self.shown(cause);
+        // The text of the HTTP client says the least.
+        let mut at = error.source();
+        while let Some(source) = at {
+            reason = self.shown(&source.to_string());
+            at = source.source();
+        }
+        match error.downcast_ref::<reqwest::Error>() {
+            Some(error) if error.is_builder() => refused(reason),
+            _ => busy(reason),
+        }
+    }
+}
+
+/// Returns the text of an error, where protocols have it.
+fn message(said: &Value) -> Option<&str> {
+    said["error"]["message"].as_str().or_else(|| said["error"].as_str()).or_else(|| said["message"].as_str())
+}
+
+fn busy(reason: impl Into<String>) -> ModelError {
+    ModelError::Busy { reason: reason.into(), after: None }
+}
+
+fn refused(reason: String) -> ModelError {
+    ModelError::Refused { reason }
+}
+
+/// Returns the time after which the endpoint may be asked again (RFC 9110, section 10.2.3).
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let header = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
+    if let Some(milliseconds) = header("retry-after-ms").and_then(|text| text.parse().ok()) {
+        return Some(Duration::from_millis(milliseconds));
+    }
+    let text = header("retry-after")?;
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => Some(httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).unwrap_or_default()),
+    }
+}
+
+/// The calls of a reply of OpenAI, which come in pieces.
+#[derive(Default)]
+struct StreamedCalls {
+    /// The id and the name of each call, and its arguments so far.
+    calls: Vec<(String, String, String)>,
+    bytes: usize,
+}
+
+impl StreamedCalls {
+    /// Adds a piece. The first one of a call has its name; the client names others that have no id by their index.
+    fn add(&mut self, piece: ToolCall) -> Result<(), ModelError> {
+        let ToolCall { call_id, fn_name, fn_arguments, .. } = piece;
+        let arguments = fn_arguments.as_str().unwrap_or_default();
+        self.bytes += call_id.len() + fn_name.len() + arguments.len();
+        let known = self.calls.iter().position(|(id, ..)| *id == call_id);
+        let at = match known {
+            Some(at) => Some(at),
+            None if !fn_name.is_empty() => None,
+            None => {
+                let index = call_id.strip_prefix("call_").and_then(|index| index.parse().ok());
+                let Some(index) = index.filter(|index: &usize| *index < self.calls.len()) else {
+                    return Err(busy("its reply continues a call that it did not begin"));
+                };
+                Some(index)
+            }
+        };
+        let is_full = self.calls.len() == MOST_CALLS;
+        match at.and_then(|at| self.calls.get_mut(at)) {
+            Some((_, _, so_far)) => so_far.push_str(arguments),
+            None if is_full => return Err(refused(format!("its reply has more than {MOST_CALLS} calls"))),
+            None => self.calls.push((call_id, fn_name, arguments.to_owned())),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Vec<ModelCall> {
+        let call = |(id, name, arguments): (String, String, String)| {
+            let arguments = match arguments.trim() {
+                "" => json!({}),
+                text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(arguments.clone())),
+            };
+            ModelCall { id, name, arguments }
+        };
+        self.calls.into_iter().map(call).collect()
+    }
+}
