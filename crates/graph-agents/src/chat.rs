@@ -11,16 +11,19 @@ use std::time::Duration;
 
 use genai::adapter::AdapterKind;
 use genai::chat::{
-    ChatMessage, ChatOptions, ChatRequest, ContentPart, MessageContent, Tool, ToolCall as ChatCall, ToolResponse,
+    ChatMessage, ChatOptions, ChatRequest, ContentPart, JsonSpec, MessageContent, Tool, ToolCall as ChatCall,
+    ToolResponse,
 };
 use genai::resolver::{AuthData, Endpoint};
 use genai::{Client, Headers, ModelIden, ServiceTarget};
+use graph_model::value::Value;
 use reqwest::Url;
 use reqwest::redirect::Policy;
 use rustls_platform_verifier::BuilderVerifierExt;
 use serde_json::json;
 
 use crate::model::{Model, ModelCall, ModelError, ModelFuture, ModelMessage, ModelReply, ModelRequest, Price};
+use crate::names::ANSWER;
 
 /// How long an endpoint may send nothing, if nothing else is said.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -88,6 +91,7 @@ pub struct ChatModel {
     price: Option<Price>,
     silence: Duration,
     most_tokens: Option<u32>,
+    answers_as_json: bool,
 }
 
 /// Says which endpoint a [`ChatModel`] asks, and how.
@@ -100,6 +104,7 @@ pub struct ChatModelBuilder {
     price: Option<Price>,
     silence: Duration,
     most_tokens: Option<u32>,
+    answers_as_json: bool,
     is_open: bool,
 }
 
@@ -143,6 +148,7 @@ impl ChatModel {
             price: None,
             silence: SILENCE,
             most_tokens: None,
+            answers_as_json: false,
             is_open: false,
         }
     }
@@ -158,6 +164,14 @@ impl ChatModel {
         line.join(" ").chars().take(300).collect()
     }
 
+    /// Returns the schema of the answer, if the model shall give it in place of a call.
+    fn json_answer<'r>(&self, request: &'r ModelRequest) -> Option<&'r Value> {
+        match request.tools.as_slice() {
+            [answer] if self.answers_as_json => Some(&answer.parameters),
+            _ => None,
+        }
+    }
+
     fn options(&self, request: &ModelRequest) -> ChatOptions {
         let options = ChatOptions::default()
             .with_capture_usage(true)
@@ -165,6 +179,10 @@ impl ChatModel {
             .with_stream_read_timeout(self.silence)
             // The client trusts the indices of calls in the streams of OpenAI: one of them could take all memory.
             .with_capture_tool_calls(self.protocol != ChatProtocol::OpenAi);
+        let options = match self.json_answer(request) {
+            Some(schema) => options.with_response_format(JsonSpec::new(ANSWER, schema.clone())),
+            None => options,
+        };
         let asked = request.most_tokens.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
         match asked.into_iter().chain(self.most_tokens).min() {
             Some(most) => options.with_max_tokens(most),
@@ -172,9 +190,17 @@ impl ChatModel {
         }
     }
 
-    async fn ask(&self, request: ModelRequest, delta: &(dyn Fn(&str) + Send + Sync)) -> Result<ModelReply, ModelError> {
+    async fn ask(
+        &self,
+        mut request: ModelRequest,
+        delta: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<ModelReply, ModelError> {
         let has_limits = request.most_tokens.is_some() || self.price.is_some();
         let options = self.options(&request);
+        if self.json_answer(&request).is_some() {
+            request.tools.clear();
+            request.system += "There are no tools. In place of a call of `answer`, reply with your answer as JSON and nothing else.\n";
+        }
         let asked = self.client.exec_chat_stream(self.target.clone(), chat_request(request), Some(&options)).await;
         let stream = asked.map_err(|error| self.failed(&error))?.stream;
         self.read(stream, has_limits, delta).await
@@ -231,6 +257,13 @@ impl ChatModelBuilder {
         self
     }
 
+    /// Asks agents without tools for their answer as JSON, for models that cannot call tools well. Many local servers let a model say
+    /// nothing that does not fit the schema. Agents with tools are asked as without this.
+    pub fn answers_as_json(mut self) -> Self {
+        self.answers_as_json = true;
+        self
+    }
+
     /// Allows a URL that begins with `http://` and is not of this machine, so that everybody on the way reads prompts, replies and the key.
     pub fn allow_http(mut self) -> Self {
         self.is_open = true;
@@ -263,8 +296,8 @@ impl ChatModelBuilder {
             auth,
             model: ModelIden::new(self.protocol.adapter(), self.model),
         };
-        let Self { protocol, key, price, silence, most_tokens, .. } = self;
-        Ok(ChatModel { client, protocol, target, key, price, silence, most_tokens })
+        let Self { protocol, key, price, silence, most_tokens, answers_as_json, .. } = self;
+        Ok(ChatModel { client, protocol, target, key, price, silence, most_tokens, answers_as_json })
     }
 
     fn checked_url(&self) -> Result<Url, ChatModelError> {

@@ -416,6 +416,27 @@ fn only_safe_endpoints_are_asked() {
     assert!(shown.contains("\"m\"") && !shown.contains(KEY), "{shown}");
 }
 
+/// A model that cannot call tools is asked for JSON.
+#[tokio::test]
+async fn an_answer_may_be_asked_for_as_json() {
+    for protocol in [ChatProtocol::OpenAi, ChatProtocol::Anthropic] {
+        let (url, asked) = server(vec![status("500 Broken", "", ""), status("500 Broken", "", "")]).await;
+        let model = ChatModel::builder(protocol, "small").url(url).key(KEY).answers_as_json().build().unwrap();
+        assert!(ask(&model).await.0.is_err());
+        let (_, sent) = body(&asked);
+        let text = sent.to_string();
+        assert!(sent["tools"].as_array().is_none_or(Vec::is_empty) && text.contains("There are no tools."), "{sent}");
+        assert!(text.contains("json_schema") && text.contains("\"verdict\":{\"type\":\"string\"}"), "{sent}");
+        // An agent with tools needs calls.
+        let mut with_tools = request();
+        with_tools.tools.push(with_tools.tools[0].clone());
+        assert!(model.reply(with_tools, &|_| {}).await.is_err());
+        let (_, sent) = body(&asked);
+        assert!(sent["tools"].as_array().is_some_and(|tools| tools.len() == 2), "{sent}");
+        assert!(!sent.to_string().contains("json_schema"), "{sent}");
+    }
+}
+
 /// A server without a key gets no header with one.
 #[tokio::test]
 async fn an_endpoint_without_a_key_is_asked_without_one() {

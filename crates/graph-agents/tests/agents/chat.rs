@@ -63,6 +63,30 @@ fn call(name: &str, arguments: &Value) -> Value {
     json!({ "tool_calls": [{ "index": 0, "id": "call_9", "function": function }] })
 }
 
+/// Runs the graph around the agent, and returns its output and the pieces of text.
+async fn run(tree: &Tree, model: ChatModel) -> (Value, Vec<String>) {
+    let runtime = Runtime::builder()
+        .store(MemoryStore::new())
+        .sign_with(SecretKey::from_seed(&[1; 32]))
+        .encrypt_with(EncryptionKey::from_bytes([2; 32]))
+        .grant("*")
+        .unwrap()
+        .events(4096)
+        .tools(tree.agents_with(model))
+        .build()
+        .unwrap();
+    let mut events = runtime.events(EventFilter { modes: vec![Mode::Messages], ..EventFilter::default() }).unwrap();
+    let finished = runtime.start(tree.graph(), inputs()).await.unwrap().await.unwrap();
+    drop(runtime);
+    let mut texts = Vec::new();
+    while let Some(event) = events.next().await {
+        if let EventKind::Text { text, .. } = event.unwrap().kind {
+            texts.push(text);
+        }
+    }
+    (finished.output, texts)
+}
+
 #[tokio::test]
 async fn an_agent_asks_an_endpoint_until_it_answers() {
     let tree = Tree::new();
@@ -84,28 +108,10 @@ async fn an_agent_asks_an_endpoint_until_it_answers() {
         .silence(Duration::from_secs(5))
         .build()
         .unwrap();
-    let runtime = Runtime::builder()
-        .store(MemoryStore::new())
-        .sign_with(SecretKey::from_seed(&[1; 32]))
-        .encrypt_with(EncryptionKey::from_bytes([2; 32]))
-        .grant("*")
-        .unwrap()
-        .events(1024)
-        .tools(tree.agents_with(model))
-        .build()
-        .unwrap();
-    let mut events = runtime.events(EventFilter { modes: vec![Mode::Messages], ..EventFilter::default() }).unwrap();
-    let finished = runtime.start(tree.graph(), inputs()).await.unwrap().await.unwrap();
-    assert_eq!(finished.output, json!({ "end": "merged", "confidence": 0.75 }));
+    let (output, texts) = run(&tree, model).await;
+    assert_eq!(output, json!({ "end": "merged", "confidence": 0.75 }));
     assert_eq!(*tree.made.lock().unwrap(), [("files/read".to_owned(), json!({ "path": "a.rs" }))]);
-    drop(runtime);
-    let mut text = String::new();
-    while let Some(Ok(event)) = events.next().await {
-        if let EventKind::Text { text: piece, .. } = &event.kind {
-            text += piece;
-        }
-    }
-    assert_eq!(text, "I look at it.");
+    assert_eq!(texts, ["I look ", "at it."]);
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 4);
     // The reply may use what is left of 1,000 tokens and of 0.10 dollars.
@@ -113,4 +119,22 @@ async fn an_agent_asks_an_endpoint_until_it_answers() {
     let results: Vec<&Value> =
         asked[3]["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool").collect();
     assert_eq!(results[0]["content"], json!("{\"text\":\"the text of a.rs\"}"));
+}
+
+/// A real model on this machine: `.ci/run` starts its server, and `.ci/small_model FILE.gguf` does it by hand.
+#[tokio::test]
+#[ignore = "needs the server of a model, at the URL in `SMALL_MODEL`"]
+async fn a_small_model_answers_as_the_schema_says() {
+    let url = std::env::var("SMALL_MODEL").expect("the variable has the URL of a server");
+    let tree = Tree::new();
+    tree.change("  tools: [files/read, files/list]\n", "");
+    let model = ChatModel::builder(ChatProtocol::OpenAi, "small").url(url).price(Price { input: 0, output: 0 });
+    let (output, texts) = run(&tree, model.answers_as_json().build().unwrap()).await;
+    assert!(
+        matches!(output["end"].as_str(), Some("merged" | "rejected")) && output["confidence"].is_number(),
+        "{output}"
+    );
+    let answer: Value = serde_json::from_str(&texts.concat()).unwrap();
+    assert_eq!(answer["confidence"], output["confidence"]);
+    assert!(texts.len() > 3, "the text came piece by piece: {texts:?}");
 }
