@@ -320,8 +320,8 @@ fn calls_at(model: &Model<'_>, node: usize) -> Option<u64> {
         NodeKind::Foreach(each) => items(model, each)?,
         _ => 1,
     };
-    let retry = definition.conduct().and_then(|conduct| conduct.retry.as_ref());
-    let own = retry.map_or(1, |retry| u64::from(retry.attempts));
+    let retry = model.retry(definition);
+    let own = retry.as_ref().map_or(1, |retry| u64::from(retry.attempts));
     let again = retries_by_hooks(model).max(if retry.is_none() { BUILT_IN_RETRIES } else { 0 });
     items.checked_mul(own.checked_add(again)?)?.checked_mul(each)
 }

@@ -318,7 +318,7 @@ fn build_node(
         on_error,
         output,
         cancels: node.cancels().is_some(),
-        retry: conduct.and_then(|conduct| conduct.retry.clone()),
+        retry: analysis.model.retry(node),
         timeout_ms: conduct.and_then(|conduct| conduct.timeout_ms.as_ref()).map(|timeout| timeout.value),
         limits: conduct.map(|conduct| conduct.limits).unwrap_or_default(),
         remote: conduct.and_then(|conduct| conduct.remote.clone()),

@@ -313,6 +313,7 @@ impl Project {
             budget: None,
             can_wait: self.can_wait(path),
             is_endless: false,
+            is_agent: self.tool_of(path).is_some(),
         };
         if self.returns_to(path, &self.listed(caller)) {
             return Nested { is_endless: self.is_endless(path), keys: InnerKeys::OfCircle, ..nested };

@@ -1,11 +1,15 @@
 //! The limits of agents: turns, tokens and spend.
 
-use graph_agents::{ModelCall, ModelReply, Price, Usage};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use graph_agents::{Model, ModelCall, ModelFuture, ModelReply, ModelRequest, Price, Usage};
 use graph_runtime::testing::{TestBed, graph_test};
 use serde_json::json;
 
 use crate::loops::run;
-use crate::tree::{Scripted, Tree, calls};
+use crate::tree::{Scripted, Tree, calls, inputs};
 
 #[graph_test]
 async fn an_agent_that_never_answers_is_stopped_by_each_limit(bed: TestBed) {
@@ -62,6 +66,38 @@ fn prices_are_rounded_up() {
     assert_eq!(price.of(Usage::default()), 0);
     let dear = Price { input: 10_000_000, output: 10_000_000 };
     assert_eq!(dear.of(Usage { input: u64::MAX, output: u64::MAX }), u64::MAX);
+}
+
+/// A model that replies too late, or never.
+#[derive(Debug, Clone)]
+struct Late(Arc<AtomicUsize>);
+
+impl Model for Late {
+    fn reply<'a>(&'a self, _: ModelRequest, _: &'a (dyn Fn(&str) + Send + Sync)) -> ModelFuture<'a> {
+        let asked = self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            if asked > 0 {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(Duration::from_secs(90)).await;
+            Ok(calls(&[("files_list", json!({}))]))
+        })
+    }
+
+    fn price(&self) -> Option<Price> {
+        Some(Price { input: 1, output: 1 })
+    }
+}
+
+/// The time of an agent is over for good: no second run of it begins.
+#[graph_test]
+async fn an_agent_takes_no_longer_than_it_may(bed: TestBed) {
+    let (tree, model) = (Tree::new(), Late(Arc::default()));
+    let runtime = bed.process(bed.disk().clone()).tools(tree.agents_with(model.clone())).build().unwrap();
+    let began = tokio::time::Instant::now();
+    let failed = runtime.start(tree.graph(), inputs()).await.unwrap().await.unwrap_err().to_string();
+    assert!(failed.contains("the run took longer than it may"), "{failed}");
+    assert_eq!((model.0.load(Ordering::Relaxed), began.elapsed().as_secs()), (2, 120), "{failed}");
 }
 
 /// A model that wants very many calls, and such with odd names, gets errors. The agent continues.

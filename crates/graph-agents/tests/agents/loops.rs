@@ -117,6 +117,11 @@ async fn a_model_that_is_busy_is_asked_again_and_one_that_refuses_is_not(bed: Te
     });
     assert!(run(&bed, &Tree::new(), &model).await.is_ok());
     assert_eq!(model.asked(), 3);
+    // One that stays busy is not asked by a new run of the agent either, which would have all its limits again.
+    let model = Scripted::new(|_, _| Err(ModelError::Busy { reason: "connection refused".to_owned(), after: None }));
+    let failed = run(&bed, &Tree::new(), &model).await.unwrap_err();
+    assert!(failed.contains("the model does not reply: connection refused"), "{failed}");
+    assert_eq!(model.asked(), 3);
     let model = Scripted::new(|_, _| Err(ModelError::Refused { reason: "no such key".to_owned() }));
     let failed = run(&bed, &Tree::new(), &model).await.unwrap_err();
     assert!(failed.contains("the model refuses the request: no such key"), "{failed}");
