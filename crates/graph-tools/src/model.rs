@@ -21,8 +21,8 @@ pub trait ModelTurns: Send + Sync + fmt::Debug + 'static {
 pub(crate) async fn perform(call: &Call, params: Value) -> Result<Value, ActionError> {
     match crate::config(call).model_turns() {
         Some(turns) => turns.turn(call, params).await,
-        None => {
-            Err(ActionError::permanent("the program has no models for agents: it names them with `ToolConfig::agents`"))
-        }
+        None => Err(ActionError::permanent(
+            "the program has no models for agents: it names them with `ToolConfig::agents`, and `graph run` with `--models FILE`",
+        )),
     }
 }

@@ -7,6 +7,7 @@ pub(super) mod failure;
 mod inputs;
 pub(super) mod means;
 mod mocks;
+mod models;
 pub(super) mod signals;
 mod single;
 

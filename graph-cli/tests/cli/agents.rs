@@ -1,5 +1,8 @@
 //! Agents in the commands that read graphs.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
 use crate::place::Place;
 
 const REVIEW: &str = r#"version: "1.0.0"
@@ -53,6 +56,85 @@ config:
       next: done
     done: { type: return, output: { verdict: "${state.verdict}" } }
 "#;
+
+const DIRECTIVE: &str = r#"# Review
+
+<directive name="review" version="1.0.0">
+  <metadata><description>Review the fixes.</description></metadata>
+  <inputs><input name="fixes" type="array" required="true">The fixes</input></inputs>
+  <process><step name="look">Judge {input:fixes}.</step></process>
+</directive>
+"#;
+
+/// Answers one request in the protocol of OpenAI, and returns what it was asked.
+fn endpoint() -> (String, std::thread::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1/", listener.local_addr().unwrap());
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut request, mut piece) = (Vec::new(), [0; 4096]);
+        while !request.ends_with(b"}") || !String::from_utf8_lossy(&request).contains("\"messages\"") {
+            let count = stream.read(&mut piece).unwrap();
+            request.extend_from_slice(&piece[..count]);
+        }
+        let answer = r#"{"choices":[{"index":0,"delta":{"content":"{\"verdict\":\"merge\"}"},"finish_reason":"stop"}],"usage":{"prompt_tokens":40,"completion_tokens":9}}"#;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        write!(stream, "{head}data: {answer}\n\ndata: [DONE]\n\n").unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    (url, answering)
+}
+
+#[test]
+fn a_run_asks_the_models_that_a_file_names() {
+    let place = Place::with_key();
+    let review = REVIEW.replace("  tools: [files/read]\n", "  limits: { spend: \"0.01 USD\" }\n");
+    let merge = MERGE.replace(" rye.execute.tool.files.read,", "");
+    for (name, text) in [
+        ("graphs/tools/shop/review.yaml", review.as_str()),
+        ("graphs/shop/merge.yaml", &merge),
+        (".ai/directives/workflows/review.md", DIRECTIVE),
+    ] {
+        place.write(name, text);
+        assert_eq!(place.graph(&["sign", name]).code, 0);
+    }
+    let run = |models: &str, key: Option<&str>| {
+        place.write("models.toml", models);
+        let arguments = ["run", "graphs/shop/merge.yaml", "--models", "models.toml", "--input", r#"fixes=["a.rs"]"#];
+        let mut command = place.command(&arguments);
+        if let Some(key) = key {
+            command.env("REVIEW_KEY", key);
+        }
+        place.ran(command.output().unwrap())
+    };
+    let (url, answering) = endpoint();
+    let models = format!(
+        "[general]\nprotocol = \"openai\"\nmodel = \"small\"\nurl = \"{url}\"\nkey_env = \"REVIEW_KEY\"\nprice = {{ input = 0.15, output = 0.6 }}\n"
+    );
+    let ran = run(&models, Some("sk-secret-7"));
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let result: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(result["output"], serde_json::json!({ "verdict": "merge" }), "{result}");
+    let asked = answering.join().unwrap();
+    assert!(asked.contains("Bearer sk-secret-7") && asked.contains("Judge {input:fixes}."), "{asked}");
+    assert!(!format!("{}{}", ran.out, ran.err).contains("sk-secret-7"));
+    for (from, to, key, said) in [
+        ("", "", None, "the model of `general`: the variable `REVIEW_KEY` of the environment has no key"),
+        ("", "", Some("sk secret"), "the key of the model `small` is empty, or has spaces"),
+        ("protocol = \"openai\"", "protocol = \"other\"", Some("k"), "unknown variant `other`"),
+        ("model = ", "models = ", Some("k"), "unknown field `models`"),
+        ("input = 0.15", "input = -1", Some("k"), "a price is from 0"),
+        ("127.0.0.1", "models.example", Some("k"), "use `https`"),
+    ] {
+        let ran = run(&models.replace(from, to), key);
+        assert!(ran.code == 2 && ran.err.contains("models.toml: ") && ran.err.contains(said), "{said}: {}", ran.err);
+        assert!(!ran.err.contains("sk secret"), "{}", ran.err);
+    }
+    let ran = run("", None);
+    assert!(ran.code == 2 && ran.err.contains("it names no model"), "{}", ran.err);
+    let ran = run(&models.replace("[general]", "[best]"), Some("k"));
+    assert!(ran.code == 1 && ran.err.contains("no model of the tier `general`: it has best"), "{}", ran.err);
+}
 
 #[test]
 fn an_agent_is_checked_drawn_tested_and_covered_as_a_graph() {

@@ -8,6 +8,7 @@ use graph_runtime::{Builder, EncryptionKey, HttpPolicy, Pattern, Runtime, Spaces
 
 use super::authority::Authority;
 use super::failure::{RunCommandFailure, USAGE};
+use super::models;
 use crate::command::{project_around, signing_key};
 use crate::output::UNDONE;
 
@@ -29,6 +30,9 @@ pub(in crate::command) struct MeansArguments {
     /// Like --allow-host, but also for hosts on this machine or in its network; may be given several times
     #[arg(long, value_name = "HOST")]
     allow_internal_host: Vec<String>,
+    /// The models of agents, a TOML file with a table for each tier [default: none]
+    #[arg(long, value_name = "FILE")]
+    models: Option<PathBuf>,
     /// The directory of the programs of subprocess tools [default: the tree of the graph]
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
@@ -69,7 +73,12 @@ impl MeansArguments {
         places: &Places,
         authority: &Authority,
     ) -> Result<Builder, RunCommandFailure> {
-        let builder = Runtime::builder().tools(self.tools(library)?).spaces(self.spaces(library, places)?);
+        let spaces = self.spaces(library, places)?;
+        let tools = match &self.models {
+            Some(models) => self.tools(library)?.agents(models::agents(models, spaces.clone())?),
+            None => self.tools(library)?,
+        };
+        let builder = Runtime::builder().tools(tools).spaces(spaces);
         let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));
         let builder = builder.map_err(|error| RunCommandFailure::of(USAGE, error))?;
         Ok(match &self.encryption_key {
