@@ -21,6 +21,8 @@ use reqwest::Url;
 use reqwest::redirect::Policy;
 use rustls_platform_verifier::BuilderVerifierExt;
 use serde_json::json;
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
 
 use crate::model::{Model, ModelCall, ModelError, ModelFuture, ModelMessage, ModelReply, ModelRequest, Price};
 use crate::names::ANSWER;
@@ -138,7 +140,8 @@ impl ChatModel {
     /// Begins a model with the name that the endpoint has for it. It is asked at the service that made the protocol, if there is no
     /// [`url`](ChatModelBuilder::url).
     ///
-    /// A name that ends in `-low`, `-medium` or `-high` asks a model that reasons for as much effort, and is sent without that word.
+    /// A name that ends in `-none`, `-minimal`, `-low`, `-medium`, `-high`, `-xhigh`, `-max` or `-zero` asks a model that reasons for as
+    /// much effort, and is sent without that word.
     pub fn builder(protocol: ChatProtocol, model: impl Into<String>) -> ChatModelBuilder {
         ChatModelBuilder {
             protocol,
@@ -201,7 +204,8 @@ impl ChatModel {
             request.tools.clear();
             request.system += "There are no tools. In place of a call of `answer`, reply with your answer as JSON and nothing else.\n";
         }
-        let asked = self.client.exec_chat_stream(self.target.clone(), chat_request(request), Some(&options)).await;
+        let asked = self.client.exec_chat_stream(self.target.clone(), chat_request(request), Some(&options));
+        let asked = asked.with_subscriber(NoSubscriber::default()).await;
         let stream = asked.map_err(|error| self.failed(&error))?.stream;
         self.read(stream, has_limits, delta).await
     }
@@ -288,7 +292,9 @@ impl ChatModelBuilder {
             },
             (None, ChatProtocol::Anthropic) => return Err(ChatModelError::Key { model: self.model }),
         };
-        let client = http_client().map_err(|reason| ChatModelError::Tls { reason })?;
+        // A request that must stay on this machine takes no proxy of the environment either.
+        let is_local = url.scheme() == "http" && !self.is_open;
+        let client = http_client(is_local).map_err(|reason| ChatModelError::Tls { reason })?;
         let client = Client::builder().with_reqwest(client).build();
         let client = client.map_err(|error| ChatModelError::Tls { reason: error.to_string() })?;
         let target = ServiceTarget {
@@ -302,8 +308,8 @@ impl ChatModelBuilder {
 
     fn checked_url(&self) -> Result<Url, ChatModelError> {
         // A part of it may be secret.
-        let shown = self.url.split(['?', '#']).next().unwrap_or_default();
-        let shown = shown.rsplit_once('@').map_or(shown, |(_, behind)| behind).to_owned();
+        let shown = self.url.rsplit_once('@').map_or(self.url.as_str(), |(_, behind)| behind);
+        let shown = shown.split(['?', '#']).next().unwrap_or_default().to_owned();
         let refused = |reason: &str| Err(ChatModelError::Url { url: shown.clone(), reason: reason.to_owned() });
         let with_slash = if self.url.ends_with('/') { self.url.clone() } else { format!("{}/", self.url) };
         let url = match Url::parse(&with_slash) {
@@ -335,15 +341,22 @@ impl fmt::Debug for ChatModelBuilder {
     }
 }
 
-fn http_client() -> Result<reqwest::Client, String> {
+fn http_client(is_local: bool) -> Result<reqwest::Client, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(BuilderVerifierExt::with_platform_verifier)
         .map_err(|error| error.to_string())?
         .with_no_client_auth();
-    reqwest::Client::builder()
+    let client = reqwest::Client::builder();
+    let client = if is_local { client.no_proxy() } else { client };
+    client
         .tls_backend_preconfigured(tls)
+        // A small answer stays small.
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
         // The key goes nowhere else.
         .redirect(Policy::none())
         // The agent's graph decides about retries.

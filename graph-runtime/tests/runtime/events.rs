@@ -676,3 +676,31 @@ async fn a_run_that_its_process_left_is_not_followed_for_ever() {
     rest.retain(|event| event.cursor.is_some());
     assert_eq!(names(&rest), ["resumed", "visited", "visited", "visited", "ended"]);
 }
+
+/// A stream of a run has its last event and ends, on whichever thread it is read; one that lags ends too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_ends_behind_the_last_event() {
+    let runs = env::var("STREAMS").map_or(300, |runs| runs.parse().unwrap());
+    let graph = Interpreted::new(&TWO, |_, params| Ok(params));
+    for capacity in [1024, 3, 1] {
+        let runtime = watched(None, capacity);
+        for number in 0..runs {
+            let started = runtime.start(graph.clone(), inputs(json!({"n": 7, "list": [1]}))).await;
+            let mut run = started.unwrap();
+            let mut events = run.events().unwrap();
+            let reading = tokio::spawn(async move {
+                let (mut last, mut lagged) = (None, false);
+                while let Some(event) = events.next().await {
+                    lagged |= event.is_err();
+                    last = event.ok();
+                }
+                (last, lagged)
+            });
+            run.await.unwrap();
+            let (last, lagged) = tokio::time::timeout(Duration::from_secs(20), reading).await.unwrap().unwrap();
+            assert!(!lagged || capacity < 1024, "run {number}");
+            let is_end = last.is_some_and(|event| matches!(event.kind, EventKind::Ended { .. }));
+            assert!(lagged || is_end, "run {number} with {capacity} messages");
+        }
+    }
+}

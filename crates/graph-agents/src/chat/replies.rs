@@ -7,12 +7,17 @@ use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd, ToolCall};
 use graph_model::value::Value;
 use reqwest::header::HeaderMap;
 use serde_json::json;
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
 
 use crate::chat::{ChatModel, ChatProtocol};
 use crate::model::{ModelCall, ModelError, ModelReply, Usage};
 
 /// How many bytes the text and the arguments of a reply have, at most.
 const MOST_BYTES: usize = 8 << 20;
+
+/// The longest pause that an endpoint can ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// How many calls a reply has, at most.
 const MOST_CALLS: usize = 256;
@@ -26,8 +31,17 @@ impl ChatModel {
         delta: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<ModelReply, ModelError> {
         let (mut text, mut calls) = (String::new(), StreamedCalls::default());
-        while let Some(event) = stream.next().await {
-            match event.map_err(|error| self.failed(&error))? {
+        loop {
+            // The client logs what it gets, which may have the key.
+            let next = stream.next().with_subscriber(NoSubscriber::default());
+            let next = tokio::time::timeout(self.silence.saturating_mul(4), next).await;
+            let Some(event) = next.map_err(|_| busy("it sends something that has no end"))? else { break };
+            let event = match event {
+                // Some endpoints say in each event that there is no error.
+                Err(genai::Error::ChatResponse { body: Value::Null, .. }) => continue,
+                event => event.map_err(|error| self.failed(&error))?,
+            };
+            match event {
                 ChatStreamEvent::Chunk(chunk) => {
                     delta(&chunk.content);
                     text.push_str(&chunk.content);
@@ -35,6 +49,7 @@ impl ChatModel {
                 ChatStreamEvent::ToolCallChunk(chunk) if self.protocol == ChatProtocol::OpenAi => {
                     calls.add(chunk.tool_call)?;
                 }
+                ChatStreamEvent::ToolCallChunk(chunk) => calls.replace(chunk.tool_call)?,
                 ChatStreamEvent::End(end) => return self.ended(text, calls, end, has_limits),
                 _ => {}
             }
@@ -52,12 +67,26 @@ impl ChatModel {
         end: StreamEnd,
         has_limits: bool,
     ) -> Result<ModelReply, ModelError> {
-        if let Some(reason @ StopReason::ContentFilter(_)) = &end.captured_stop_reason {
-            return Err(refused(format!("its filter ended the reply ({})", self.shown(reason.raw()))));
-        }
+        let is_cut = match &end.captured_stop_reason {
+            Some(reason @ StopReason::ContentFilter(_)) => {
+                return Err(refused(format!("its filter ended the reply ({})", self.shown(reason.raw()))));
+            }
+            Some(StopReason::Completed(_) | StopReason::ToolCall(_) | StopReason::StopSequence(_)) => false,
+            // Its last call may not be whole.
+            Some(StopReason::MaxTokens(_)) => true,
+            Some(StopReason::Other(reason)) => {
+                return Err(busy(format!("its reply ended by `{}`", self.shown(reason))));
+            }
+            None => return Err(busy("its reply was cut off")),
+        };
         let tokens = |count: Option<i32>| count.and_then(|count| u64::try_from(count).ok());
         let usage = end.captured_usage.as_ref();
-        let usage = usage.and_then(|usage| Some((tokens(usage.prompt_tokens)?, tokens(usage.completion_tokens)?)));
+        let usage = usage.and_then(|usage| {
+            let (input, output) = (tokens(usage.prompt_tokens)?, tokens(usage.completion_tokens)?);
+            // Some endpoints count the reasoning in the total alone.
+            let total = tokens(usage.total_tokens).unwrap_or_default();
+            Some((input, output.max(total.saturating_sub(input))))
+        });
         let usage = match usage {
             Some((input, output)) => Usage { input, output },
             // Limits that cannot be counted are not held.
@@ -67,7 +96,7 @@ impl ChatModel {
             None => Usage::default(),
         };
         let calls = match self.protocol {
-            ChatProtocol::OpenAi => calls.finish(),
+            ChatProtocol::OpenAi => calls.finish(is_cut),
             ChatProtocol::Anthropic => {
                 let calls = end.captured_into_tool_calls().unwrap_or_default();
                 let call = |ToolCall { call_id, fn_name, fn_arguments, .. }| ModelCall {
@@ -162,8 +191,12 @@ fn refused(reason: String) -> ModelError {
     ModelError::Refused { reason }
 }
 
-/// Returns the time after which the endpoint may be asked again (RFC 9110, section 10.2.3).
+/// Returns the time after which the endpoint may be asked again (RFC 9110, section 10.2.3), at most [`LONGEST_PAUSE`].
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    Some(asked_pause(headers)?.min(LONGEST_PAUSE))
+}
+
+fn asked_pause(headers: &HeaderMap) -> Option<Duration> {
     let header = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
     if let Some(milliseconds) = header("retry-after-ms").and_then(|text| text.parse().ok()) {
         return Some(Duration::from_millis(milliseconds));
@@ -175,7 +208,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-/// The calls of a reply of OpenAI, which come in pieces.
+/// The calls of a reply, which come in pieces.
 #[derive(Default)]
 struct StreamedCalls {
     /// The id and the name of each call, and its arguments so far.
@@ -184,36 +217,61 @@ struct StreamedCalls {
 }
 
 impl StreamedCalls {
-    /// Adds a piece. The first one of a call has its name; the client names others that have no id by their index.
+    /// Adds a piece of a reply of OpenAI. The first one of a call has its name; the client names others that have no id by their index.
     fn add(&mut self, piece: ToolCall) -> Result<(), ModelError> {
         let ToolCall { call_id, fn_name, fn_arguments, .. } = piece;
         let arguments = fn_arguments.as_str().unwrap_or_default();
         self.bytes += call_id.len() + fn_name.len() + arguments.len();
-        let known = self.calls.iter().position(|(id, ..)| *id == call_id);
-        let at = match known {
-            Some(at) => Some(at),
-            None if !fn_name.is_empty() => None,
-            None => {
-                let index = call_id.strip_prefix("call_").and_then(|index| index.parse().ok());
-                let Some(index) = index.filter(|index: &usize| *index < self.calls.len()) else {
-                    return Err(busy("its reply continues a call that it did not begin"));
-                };
-                Some(index)
-            }
+        let by_id = self.calls.iter().position(|(id, ..)| *id == call_id && !id.is_empty());
+        let at = if fn_name.is_empty() {
+            let Some(last) = self.calls.len().checked_sub(1) else {
+                return Err(busy("its reply continues a call that it did not begin"));
+            };
+            let index = call_id.strip_prefix("call_").and_then(|index| index.parse().ok());
+            let by_index = index.filter(|index: &usize| *index <= last);
+            // An id may look like an index.
+            let is_last = by_id == Some(last) || by_index == Some(last);
+            if is_last { Some(last) } else { by_id.or(by_index).or(Some(last)) }
+        } else {
+            by_id
         };
-        let is_full = self.calls.len() == MOST_CALLS;
         match at.and_then(|at| self.calls.get_mut(at)) {
             Some((_, _, so_far)) => so_far.push_str(arguments),
-            None if is_full => return Err(refused(format!("its reply has more than {MOST_CALLS} calls"))),
-            None => self.calls.push((call_id, fn_name, arguments.to_owned())),
+            None => self.begin(call_id, fn_name, arguments)?,
         }
         Ok(())
     }
 
-    fn finish(self) -> Vec<ModelCall> {
+    /// Takes a piece of a reply of Anthropic, which has the arguments so far.
+    fn replace(&mut self, piece: ToolCall) -> Result<(), ModelError> {
+        let ToolCall { call_id, fn_name, fn_arguments, .. } = piece;
+        let arguments = fn_arguments.as_str().unwrap_or_default();
+        match self.calls.last_mut() {
+            Some((id, _, so_far)) if *id == call_id && !arguments.is_empty() => {
+                self.bytes += arguments.len().saturating_sub(so_far.len());
+                arguments.clone_into(so_far);
+                Ok(())
+            }
+            _ => {
+                self.bytes += call_id.len() + fn_name.len() + arguments.len();
+                self.begin(call_id, fn_name, arguments)
+            }
+        }
+    }
+
+    fn begin(&mut self, id: String, name: String, arguments: &str) -> Result<(), ModelError> {
+        if self.calls.len() == MOST_CALLS {
+            return Err(refused(format!("its reply has more than {MOST_CALLS} calls")));
+        }
+        self.calls.push((id, name, arguments.to_owned()));
+        Ok(())
+    }
+
+    /// Returns the calls. The arguments of the last one may not be whole if the reply `is_cut`.
+    fn finish(self, is_cut: bool) -> Vec<ModelCall> {
         let call = |(id, name, arguments): (String, String, String)| {
             let arguments = match arguments.trim() {
-                "" => json!({}),
+                "" if !is_cut => json!({}),
                 text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(arguments.clone())),
             };
             ModelCall { id, name, arguments }

@@ -270,6 +270,19 @@ async fn each_answer_that_is_no_reply_is_busy_or_refused() {
             Busy(None, "a call that it did not begin"),
         ),
     ];
+    let done = "data: [DONE]\n\n";
+    let a =
+        r#"data: {"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
+    cases.push((stream(&format!("{a}\n\n{done}")), Busy(None, "cut off")));
+    cases.push((openai(&[delta("a")], "error", Some((1, 1))), Busy(None, "ended by `error`")));
+    let long = Some(Duration::from_secs(3600));
+    cases.push((status("429 Too Many Requests", "retry-after: 31536000\r\n", ""), Busy(long, "429")));
+    cases.push((status("429 Too Many Requests", "retry-after-ms: 18446744073709551615\r\n", ""), Busy(long, "429")));
+    let begins =
+        |at: usize| json!({ "tool_calls": [{ "index": at, "id": format!("c{at}"), "function": { "name": "n" } }] });
+    let many: Vec<Value> = (0..300).map(begins).collect();
+    cases.push((openai(&many, "tool_calls", Some((1, 1))), Refused("more than 256 calls")));
+    cases.push((openai(&vec![delta(&"x".repeat(1 << 16)); 129], "stop", Some((1, 1))), Refused("longer than 8 MiB")));
     // A reply that ends before its end, at each event.
     let whole = openai(&[delta("a"), delta("b")], "stop", Some((1, 1)));
     for (at, _) in whole.match_indices("\n\n").filter(|(at, _)| *at > 60 && at + 2 < whole.len()) {
@@ -290,9 +303,30 @@ async fn each_answer_that_is_no_reply_is_busy_or_refused() {
             Refused("bad"),
         ),
         (anthropic(&[json!({ "type": "message_start", "message": {} })]), Busy(None, "cut off")),
+        (
+            anthropic(&[
+                json!({ "type": "message_start", "message": { "usage": { "input_tokens": 9, "output_tokens": 1 } } }),
+                json!({ "type": "message_stop" }),
+            ]),
+            Busy(None, "cut off"),
+        ),
+        (
+            anthropic(&vec![json!({ "type": "content_block_start", "content_block": { "type": "tool_use", "id": "t", "name": "n" } }); 300]),
+            Refused("more than 256 calls"),
+        ),
+        (
+            anthropic(&[
+                vec![json!({ "type": "content_block_start", "content_block": { "type": "tool_use", "id": "t", "name": "n" } })],
+                vec![json!({ "type": "content_block_delta", "delta": { "partial_json": "x".repeat(1 << 16) } }); 129],
+            ].concat()),
+            Refused("longer than 8 MiB"),
+        ),
         (anthropic(&[json!({ "type": "content_block_delta", "delta": {} })]), Busy(None, "not that of the protocol")),
         (
-            anthropic(&[json!({ "type": "message_start", "message": {} }), json!({ "type": "message_stop" })]),
+            anthropic(&[
+                json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" } }),
+                json!({ "type": "message_stop" }),
+            ]),
             Refused("does not say how many tokens"),
         ),
     ];
@@ -300,6 +334,120 @@ async fn each_answer_that_is_no_reply_is_busy_or_refused() {
     let model = model(ChatProtocol::Anthropic, &url);
     for (answer, expected) in &cases {
         check(ask(&model).await.0, expected, answer);
+    }
+}
+
+/// Replies of servers that keep to the protocol in their own manner.
+#[tokio::test]
+async fn odd_pieces_are_put_together() {
+    let piece = |index: u64, id: Value, name: Value, arguments: &str| json!({ "tool_calls": [{ "index": index, "id": id, "function": { "name": name, "arguments": arguments } }] });
+    let whole = |reply: ModelReply| reply.calls.into_iter().map(|call| call.arguments).collect::<Vec<_>>();
+    let none = Value::Null;
+    for (deltas, reason, expected) in [
+        // Ids that look like indices.
+        (
+            vec![
+                piece(0, json!("call_1"), json!("n"), "{\"a\""),
+                piece(0, none.clone(), none.clone(), ":1}"),
+                piece(1, json!("call_2"), json!("n"), "{\"b\""),
+                piece(1, none.clone(), none.clone(), ":2}"),
+            ],
+            "tool_calls",
+            vec![json!({ "a": 1 }), json!({ "b": 2 })],
+        ),
+        // Ids that are repeated, empty, or missing, and indices from 1.
+        (
+            vec![
+                piece(1, json!("x"), json!("n"), "{\"a\""),
+                piece(1, json!("x"), none.clone(), ":1"),
+                piece(1, json!(""), none.clone(), "}"),
+                piece(2, json!("y"), json!("n"), "{"),
+                piece(2, json!("y"), json!("n"), "}"),
+            ],
+            "tool_calls",
+            vec![json!({ "a": 1 }), json!({})],
+        ),
+        // A call that was cut off is no call without arguments.
+        (vec![piece(0, json!("x"), json!("n"), "")], "length", vec![json!("")]),
+    ] {
+        let (url, _) = server(vec![openai(&deltas, reason, Some((1, 1)))]).await;
+        assert_eq!(whole(ask(&model(ChatProtocol::OpenAi, &url)).await.0.unwrap()), expected);
+    }
+    let event = r#"{"error":null,"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":35,"total_tokens":237}}"#;
+    let first = event.replace("\"content\":\"a\"", "\"content\":\"b\"").replace("\"error\":null,", "");
+    let (url, _) = server(vec![stream(&format!("data: {event}\n\ndata: {first}\n\ndata: [DONE]\n\n"))]).await;
+    let reply = ask(&model(ChatProtocol::OpenAi, &url)).await.0.unwrap();
+    // Tokens of reasoning that are in the total alone count.
+    assert_eq!((reply.text.as_str(), reply.usage), ("b", Usage { input: 10, output: 227 }));
+}
+
+/// A server that sends bytes without an end, and no event.
+#[tokio::test]
+async fn an_answer_without_an_end_is_left() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        for head in ["200 OK", "500 Broken"] {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut request = vec![0; 1 << 16];
+                assert!(stream.read(&mut request).await.unwrap() > 0);
+                let head = format!("HTTP/1.1 {head}\r\ncontent-type: text/event-stream\r\n\r\ndata: ");
+                let mut next = stream.write_all(head.as_bytes()).await;
+                while next.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    next = stream.write_all(b"x").await;
+                }
+            });
+        }
+    });
+    let model = model(ChatProtocol::OpenAi, &url);
+    for _ in 0..2 {
+        check(ask(&model).await.0, &Expected::Busy(None, "no end"), "endless");
+    }
+}
+
+/// Counts what is logged.
+struct Logged(Arc<Mutex<u64>>);
+
+impl tracing::Subscriber for Logged {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        *self.0.lock().unwrap() += 1;
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// The client would log answers with the key in them.
+#[tokio::test]
+async fn nothing_of_an_answer_is_logged() {
+    let echo = format!("Incorrect API key provided: {KEY}");
+    let event = json!({ "type": "error", "error": { "type": "api_error", "message": echo } });
+    for (protocol, answer) in [
+        (ChatProtocol::OpenAi, status("401 Unauthorized", "", &echo)),
+        (ChatProtocol::Anthropic, anthropic(&[json!({ "type": "odd" }), event])),
+    ] {
+        let (url, _) = server(vec![answer]).await;
+        let model = model(protocol, &url);
+        let logged = Arc::new(Mutex::new(0));
+        let _here = tracing::subscriber::set_default(Logged(Arc::clone(&logged)));
+        tracing::error!("one");
+        assert!(ask(&model).await.0.is_err());
+        assert_eq!(*logged.lock().unwrap(), 1);
     }
 }
 
@@ -356,9 +504,16 @@ async fn random_streams_are_replies_or_errors() {
         "odd",
     ];
     let mut replies = 0;
-    for (protocol, end) in
-        [(ChatProtocol::OpenAi, "data: [DONE]\n\n"), (ChatProtocol::Anthropic, "event: message_stop\ndata: {}\n\n")]
-    {
+    for (protocol, end) in [
+        (
+            ChatProtocol::OpenAi,
+            "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\ndata: [DONE]\n\n",
+        ),
+        (
+            ChatProtocol::Anthropic,
+            "event: message_delta\ndata: {\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"input_tokens\":1,\"output_tokens\":1}}\n\nevent: message_stop\ndata: {}\n\n",
+        ),
+    ] {
         let answers = (0..count).map(|_| {
             let events = (0..below(6)).map(|_| {
                 let kind = if protocol == ChatProtocol::Anthropic {
@@ -397,6 +552,8 @@ fn only_safe_endpoints_are_asked() {
         ("file:///etc/passwd", "no host"),
         ("https://user:pass@models.example/", "no user"),
         ("https://models.example/?key=s3cret", "no query"),
+        ("https://user:pass@?ss@models.example/", ""),
+        ("https://user:pa?pass@models.example/", ""),
         ("models.example", "relative URL"),
         ("", "relative URL"),
     ] {

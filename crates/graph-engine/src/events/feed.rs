@@ -3,7 +3,7 @@
 //! The messages are in a broadcast channel of Tokio, which drops the oldest ones. While no reader could take a message before it is
 //! dropped, it is not made: it is counted, and the readers keep the older messages that they have not read.
 
-use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -26,14 +26,10 @@ pub(super) struct Feeds<M> {
 /// One reader. It does not keep the sender alive.
 pub(super) struct Feed<M> {
     receiver: Receiver<Numbered<M>>,
-    /// The number of the next message.
-    next: u64,
+    /// The number of the next message. Only this reader writes it.
+    next: Arc<AtomicU64>,
     /// A message that was found after a gap.
     held: Option<Numbered<M>>,
-    /// The position that the sender knows of.
-    known: u64,
-    /// After this number of messages, the reader tells the sender its position.
-    stride: u64,
     positions: Arc<Mutex<Positions>>,
 }
 
@@ -46,31 +42,8 @@ struct Numbered<M> {
 /// The number of the next message, and the positions of the readers.
 #[derive(Default)]
 struct Positions {
-    /// The number of the next message.
     next: u64,
-    /// How many readers there are at each position.
-    readers: BTreeMap<u64, usize>,
-}
-
-impl Positions {
-    fn add(&mut self, at: u64) {
-        *self.readers.entry(at).or_default() += 1;
-    }
-
-    fn remove(&mut self, at: u64) {
-        if let Some(count) = self.readers.get_mut(&at) {
-            *count -= 1;
-            if *count == 0 {
-                self.readers.remove(&at);
-            }
-        }
-    }
-
-    /// Returns how far the reader that has read most is behind, if there is one.
-    fn least_lag(&self) -> Option<u64> {
-        let (foremost, _) = self.readers.last_key_value()?;
-        Some(self.next - foremost)
-    }
+    readers: Vec<Arc<AtomicU64>>,
 }
 
 fn lock(positions: &Mutex<Positions>) -> MutexGuard<'_, Positions> {
@@ -88,10 +61,9 @@ impl<M: Clone> Feeds<M> {
     /// Adds a reader of the messages from now on.
     pub(super) fn subscribe(&self) -> Feed<M> {
         let mut positions = lock(&self.positions);
-        let next = positions.next;
-        positions.add(next);
-        let (receiver, stride) = (self.sender.subscribe(), self.capacity / 4);
-        Feed { receiver, next, held: None, known: next, stride, positions: Arc::clone(&self.positions) }
+        let next = Arc::new(AtomicU64::new(positions.next));
+        positions.readers.push(Arc::clone(&next));
+        Feed { receiver: self.sender.subscribe(), next, held: None, positions: Arc::clone(&self.positions) }
     }
 
     /// Whether there is no reader.
@@ -103,13 +75,14 @@ impl<M: Clone> Feeds<M> {
     pub(super) fn send(&self, make: impl FnOnce() -> Option<M>) {
         {
             let mut positions = lock(&self.positions);
-            match positions.least_lag() {
-                None => return,
-                Some(lag) if lag >= self.capacity => {
-                    positions.next += 1;
-                    return;
-                }
-                Some(_) => {}
+            let Positions { next, readers } = &mut *positions;
+            if readers.is_empty() {
+                return;
+            }
+            // A reader that waits has told its position with the lock.
+            if readers.iter().all(|reader| next.saturating_sub(reader.load(Ordering::Relaxed)) >= self.capacity) {
+                *next += 1;
+                return;
             }
         }
         let Some(message) = make() else { return };
@@ -136,30 +109,24 @@ impl<M: Clone> Feed<M> {
         let number = match self.held.take() {
             Some(held) => return Some(Ok(self.take(held))),
             None => match self.find().await {
-                Found::Message(found) if found.number == self.next => return Some(Ok(self.take(found))),
+                Found::Message(found) if found.number == self.next() => return Some(Ok(self.take(found))),
                 Found::Message(found) => self.held.insert(found).number,
                 Found::Missing(number) => number,
                 Found::Closed => return None,
             },
         };
-        let gap = Gap(number - self.next);
-        self.next = number;
+        let gap = Gap(number - self.next());
+        self.next.store(number, Ordering::Relaxed);
         Some(Err(gap))
     }
 
-    fn take(&mut self, Numbered { number, message }: Numbered<M>) -> M {
-        self.next = number + 1;
-        if self.next - self.known >= self.stride {
-            self.tell(&mut lock(&Arc::clone(&self.positions)));
-        }
-        message
+    fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
     }
 
-    /// Tells the sender where this reader is.
-    fn tell(&mut self, positions: &mut Positions) {
-        positions.remove(self.known);
-        positions.add(self.next);
-        self.known = self.next;
+    fn take(&mut self, Numbered { number, message }: Numbered<M>) -> M {
+        self.next.store(number + 1, Ordering::Relaxed);
+        message
     }
 
     async fn find(&mut self) -> Found<M> {
@@ -182,11 +149,12 @@ impl<M: Clone> Feed<M> {
         }
     }
 
-    /// Returns the messages that were not made after the last one that was. Tells the sender that all others are read.
+    /// Returns the number before which messages were not made, if this reader is not there yet. Otherwise the sender makes the next message, since it
+    /// sees that all are read.
     fn find_missing(&mut self) -> Option<Found<M>> {
         let shared = Arc::clone(&self.positions);
-        let mut positions = lock(&shared);
-        if positions.next > self.next {
+        let positions = lock(&shared);
+        if positions.next > self.next() {
             // All messages before `next` that were made are in the channel by now.
             return match self.receiver.try_recv() {
                 Ok(found) => Some(Found::Message(found)),
@@ -194,14 +162,13 @@ impl<M: Clone> Feed<M> {
                 Err(TryRecvError::Empty | TryRecvError::Closed) => Some(Found::Missing(positions.next)),
             };
         }
-        self.tell(&mut positions);
         None
     }
 }
 
 impl<M> Drop for Feed<M> {
     fn drop(&mut self) {
-        lock(&self.positions).remove(self.known);
+        lock(&self.positions).readers.retain(|reader| !Arc::ptr_eq(reader, &self.next));
     }
 }
 
@@ -273,7 +240,7 @@ mod tests {
                             is_made = true;
                             Some(sent)
                         });
-                        let is_wanted = readers.iter().any(|(feed, _)| sent - feed.known < capacity);
+                        let is_wanted = readers.iter().any(|(feed, _)| sent - feed.next() < capacity);
                         assert_eq!(is_made, is_wanted, "SEED={seed}");
                         skipped += u64::from(!is_made && !readers.is_empty());
                         // Nobody counts what nobody could miss.

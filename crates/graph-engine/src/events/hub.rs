@@ -201,14 +201,14 @@ impl Observer for EventHub {
                     let kind = || EventKind::Ended { end: Box::new((*end).clone()) };
                     self.feeds.send(|| Some(Message::Live(Arc::clone(&origin), self.clock.now(), Arc::new(kind()))));
                 }
-                self.feeds.send(|| Some(Message::Left(origin)));
-                // A reader that has read all ends when the run is not there any more.
+                // A reader that has read all ends when the run is not there any more, and this message wakes it.
                 self.runs().remove(*run);
+                self.feeds.send(|| Some(Message::Left(origin)));
             }
             Event::RunLeft { run } => {
-                if let Some(origin) = self.origin(run) {
+                let known = self.runs().remove(*run);
+                if let Some(KnownRun { origin, .. }) = known {
                     self.feeds.send(|| Some(Message::Left(origin)));
-                    self.runs().remove(*run);
                 }
             }
             // The visit is in the records, or in the step.
@@ -365,9 +365,11 @@ impl Stream for Events {
             if events.is_over {
                 return Poll::Ready(None);
             }
+            // All messages of a run that is not there any more were sent before.
+            let is_over = events.until.as_ref().is_some_and(|run| !events.shared.runs().contains_key(run));
             let Poll::Ready((message, feed)) = events.waiting.as_mut().poll(context) else {
                 // The message that says so may be one of those that were dropped.
-                if events.until.as_ref().is_none_or(|run| events.shared.runs().contains_key(run)) {
+                if !is_over {
                     return Poll::Pending;
                 }
                 events.release(|_| true);
