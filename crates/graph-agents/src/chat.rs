@@ -82,7 +82,7 @@ impl ChatProtocol {
 /// # Errors of replies
 ///
 /// A reply is [busy](ModelError::Busy), and asked for again, if the endpoint cannot be reached, sends nothing for too long, is cut off,
-/// or answers with the status 408, 409, 425, 429 or one from 500. The time of `retry-after` is waited for. Everything else is
+/// or answers with the status 408, 409, 425, 429 or one from 500. The time of `retry-after` is waited for, up to an hour. Everything else is
 /// [refused](ModelError::Refused), as a reply is whose number of tokens is not known while the agent has limits. Texts of errors do not
 /// have the key.
 pub struct ChatModel {
@@ -122,8 +122,8 @@ pub enum ChatModelError {
         /// The reason.
         reason: String,
     },
-    /// The key is empty, or has characters that no header can have.
-    #[error("the key of the model `{model}` is empty, or has spaces or characters that a header cannot have")]
+    /// There is no key where the protocol needs one, it is empty, or it has characters that no header can have.
+    #[error("the model `{model}` has no key, or one with spaces or characters that a header cannot have")]
     Key {
         /// The model.
         model: String,
@@ -180,8 +180,8 @@ impl ChatModel {
             .with_capture_usage(true)
             .with_stream_header_timeout(self.silence)
             .with_stream_read_timeout(self.silence)
-            // The client trusts the indices of calls in the streams of OpenAI: one of them could take all memory.
-            .with_capture_tool_calls(self.protocol != ChatProtocol::OpenAi);
+            // The client would trust the indices of calls in the streams of OpenAI: one of them could take all memory.
+            .with_capture_tool_calls(false);
         let options = match self.json_answer(request) {
             Some(schema) => options.with_response_format(JsonSpec::new(ANSWER, schema.clone())),
             None => options,

@@ -120,7 +120,7 @@ fn a_run_asks_the_models_that_a_file_names() {
     assert!(!format!("{}{}", ran.out, ran.err).contains("sk-secret-7"));
     for (from, to, key, said) in [
         ("", "", None, "the model of `general`: the variable `REVIEW_KEY` of the environment has no key"),
-        ("", "", Some("sk secret"), "the key of the model `small` is empty, or has spaces"),
+        ("", "", Some("sk secret"), "the model `small` has no key, or one with spaces"),
         ("protocol = \"openai\"", "protocol = \"other\"", Some("k"), "unknown variant `other`"),
         ("model = ", "models = ", Some("k"), "unknown field `models`"),
         ("input = 0.15", "input = -1", Some("k"), "a price is from 0"),

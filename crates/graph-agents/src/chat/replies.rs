@@ -46,11 +46,11 @@ impl ChatModel {
                     delta(&chunk.content);
                     text.push_str(&chunk.content);
                 }
-                ChatStreamEvent::ToolCallChunk(chunk) if self.protocol == ChatProtocol::OpenAi => {
-                    calls.add(chunk.tool_call)?;
-                }
-                ChatStreamEvent::ToolCallChunk(chunk) => calls.replace(chunk.tool_call)?,
-                ChatStreamEvent::End(end) => return self.ended(text, calls, end, has_limits),
+                ChatStreamEvent::ToolCallChunk(chunk) => match self.protocol {
+                    ChatProtocol::OpenAi => calls.add(chunk.tool_call)?,
+                    ChatProtocol::Anthropic => calls.replace(chunk.tool_call)?,
+                },
+                ChatStreamEvent::End(end) => return self.ended(text, calls, &end, has_limits),
                 _ => {}
             }
             if text.len() + calls.bytes > MOST_BYTES {
@@ -64,7 +64,7 @@ impl ChatModel {
         &self,
         text: String,
         calls: StreamedCalls,
-        end: StreamEnd,
+        end: &StreamEnd,
         has_limits: bool,
     ) -> Result<ModelReply, ModelError> {
         let is_cut = match &end.captured_stop_reason {
@@ -72,7 +72,6 @@ impl ChatModel {
                 return Err(refused(format!("its filter ended the reply ({})", self.shown(reason.raw()))));
             }
             Some(StopReason::Completed(_) | StopReason::ToolCall(_) | StopReason::StopSequence(_)) => false,
-            // Its last call may not be whole.
             Some(StopReason::MaxTokens(_)) => true,
             Some(StopReason::Other(reason)) => {
                 return Err(busy(format!("its reply ended by `{}`", self.shown(reason))));
@@ -95,19 +94,7 @@ impl ChatModel {
             }
             None => Usage::default(),
         };
-        let calls = match self.protocol {
-            ChatProtocol::OpenAi => calls.finish(is_cut),
-            ChatProtocol::Anthropic => {
-                let calls = end.captured_into_tool_calls().unwrap_or_default();
-                let call = |ToolCall { call_id, fn_name, fn_arguments, .. }| ModelCall {
-                    id: call_id,
-                    name: fn_name,
-                    arguments: fn_arguments,
-                };
-                calls.into_iter().map(call).collect()
-            }
-        };
-        Ok(ModelReply { text, calls, usage })
+        Ok(ModelReply { text, calls: calls.finish(is_cut), usage })
     }
 
     /// Returns the reason that there is no reply.
@@ -135,7 +122,8 @@ impl ChatModel {
 
     fn status(&self, status: u16, body: &str, headers: &HeaderMap) -> ModelError {
         let said = serde_json::from_str::<Value>(body).unwrap_or(Value::Null);
-        let text = message(&said).map_or_else(|| self.shown(body), |text| self.shown(text));
+        let text = message(&said["error"]).or_else(|| said["message"].as_str());
+        let text = text.map_or_else(|| self.shown(body), |text| self.shown(text));
         let reason = if text.is_empty() { format!("status {status}") } else { format!("status {status}: {text}") };
         let is_busy = matches!(status, 408 | 409 | 425 | 429) || (500..600).contains(&status) && status != 501;
         // A quota that is used up is no rate.
@@ -148,8 +136,7 @@ impl ChatModel {
 
     fn said_in_stream(&self, body: &Value) -> ModelError {
         let error = if body["error"].is_object() { &body["error"] } else { body };
-        let text =
-            message(&json!({ "error": error })).map_or_else(|| self.shown(&error.to_string()), |text| self.shown(text));
+        let text = message(error).map_or_else(|| self.shown(&error.to_string()), |text| self.shown(text));
         let kind = error["type"].as_str().or_else(|| error["code"].as_str()).unwrap_or_default();
         match kind {
             "authentication_error"
@@ -179,8 +166,8 @@ impl ChatModel {
 }
 
 /// Returns the text of an error, where protocols have it.
-fn message(said: &Value) -> Option<&str> {
-    said["error"]["message"].as_str().or_else(|| said["error"].as_str()).or_else(|| said["message"].as_str())
+fn message(error: &Value) -> Option<&str> {
+    error["message"].as_str().or_else(|| error.as_str())
 }
 
 fn busy(reason: impl Into<String>) -> ModelError {
@@ -267,7 +254,7 @@ impl StreamedCalls {
         Ok(())
     }
 
-    /// Returns the calls. The arguments of the last one may not be whole if the reply `is_cut`.
+    /// Returns the calls. In a reply that `is_cut`, no arguments are not the empty ones: they may be missing.
     fn finish(self, is_cut: bool) -> Vec<ModelCall> {
         let call = |(id, name, arguments): (String, String, String)| {
             let arguments = match arguments.trim() {

@@ -201,29 +201,39 @@ enum Expected {
     Refused(&'static str),
 }
 
+use Expected::{Busy, Refused};
+
 /// The text of an error, whether it is asked again, and when.
 fn check(reply: Result<ModelReply, ModelError>, expected: &Expected, answer: &str) {
     let error = reply.expect_err(answer);
     assert!(!format!("{error:?} {error}").contains(KEY), "{error:?}");
     match (&error, expected) {
-        (ModelError::Busy { reason, after }, Expected::Busy(time, said)) => {
+        (ModelError::Busy { reason, after }, Busy(time, said)) => {
             assert!(reason.contains(said) && after == time, "{answer}: {error:?}");
         }
-        (ModelError::Refused { reason }, Expected::Refused(said)) => {
+        (ModelError::Refused { reason }, Refused(said)) => {
             assert!(reason.contains(said), "{answer}: {error:?}");
         }
         _ => panic!("{answer}: {error:?}"),
     }
 }
 
+/// Lets a server give each of the answers, and checks the errors.
+async fn check_all(protocol: ChatProtocol, cases: &[(String, Expected)]) {
+    let (url, _) = server(cases.iter().map(|(answer, _)| answer.clone()).collect()).await;
+    let model = model(protocol, &url);
+    for (answer, expected) in cases {
+        check(ask(&model).await.0, expected, answer.get(..200).unwrap_or(answer));
+    }
+}
+
 #[tokio::test]
-async fn each_answer_that_is_no_reply_is_busy_or_refused() {
-    use Expected::{Busy, Refused};
+async fn each_status_is_busy_or_refused() {
     let soon = Some(Duration::from_secs(7));
     let said = |text: &str| json!({ "error": { "message": text } }).to_string();
     let echo = said(&format!("Incorrect API key provided: {KEY}.\r\nSee\u{7} the page"));
-    let delta = |text: &str| json!({ "content": text });
-    let mut cases = vec![
+    let long = Some(Duration::from_secs(3600));
+    let cases = [
         (
             status("429 Too Many Requests", "retry-after: 7\r\n", &said("slow down")),
             Busy(soon, "status 429: slow down"),
@@ -246,6 +256,16 @@ async fn each_answer_that_is_no_reply_is_busy_or_refused() {
         ),
         (status("400 Bad Request", "", &"x".repeat(100_000)), Refused("status 400: xxx")),
         (status("307 Temporary Redirect", "location: http://127.0.0.1:1/\r\n", ""), Refused("status 307")),
+        (status("429 Too Many Requests", "retry-after: 31536000\r\n", ""), Busy(long, "429")),
+        (status("429 Too Many Requests", "retry-after-ms: 18446744073709551615\r\n", ""), Busy(long, "429")),
+    ];
+    check_all(ChatProtocol::OpenAi, &cases).await;
+}
+
+#[tokio::test]
+async fn each_stream_of_openai_that_is_no_reply_is_busy_or_refused() {
+    let delta = |text: &str| json!({ "content": text });
+    let mut cases = vec![
         (status("200 OK", "content-type: application/json\r\n", r#"{"choices":[]}"#), Busy(None, "cut off")),
         (String::new(), Busy(None, "")),
         ("nonsense\r\n\r\n".to_owned(), Busy(None, "")),
@@ -275,9 +295,6 @@ async fn each_answer_that_is_no_reply_is_busy_or_refused() {
         r#"data: {"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
     cases.push((stream(&format!("{a}\n\n{done}")), Busy(None, "cut off")));
     cases.push((openai(&[delta("a")], "error", Some((1, 1))), Busy(None, "ended by `error`")));
-    let long = Some(Duration::from_secs(3600));
-    cases.push((status("429 Too Many Requests", "retry-after: 31536000\r\n", ""), Busy(long, "429")));
-    cases.push((status("429 Too Many Requests", "retry-after-ms: 18446744073709551615\r\n", ""), Busy(long, "429")));
     let begins =
         |at: usize| json!({ "tool_calls": [{ "index": at, "id": format!("c{at}"), "function": { "name": "n" } }] });
     let many: Vec<Value> = (0..300).map(begins).collect();
@@ -288,11 +305,11 @@ async fn each_answer_that_is_no_reply_is_busy_or_refused() {
     for (at, _) in whole.match_indices("\n\n").filter(|(at, _)| *at > 60 && at + 2 < whole.len()) {
         cases.push((whole[..at + 2].to_owned(), Busy(None, "cut off")));
     }
-    let (url, _) = server(cases.iter().map(|(answer, _)| answer.clone()).collect()).await;
-    let openai_model = model(ChatProtocol::OpenAi, &url);
-    for (answer, expected) in &cases {
-        check(ask(&openai_model).await.0, expected, answer.get(..200).unwrap_or(answer));
-    }
+    check_all(ChatProtocol::OpenAi, &cases).await;
+}
+
+#[tokio::test]
+async fn each_stream_of_anthropic_that_is_no_reply_is_busy_or_refused() {
     let cases = [
         (
             anthropic(&[json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } })]),
@@ -330,11 +347,7 @@ async fn each_answer_that_is_no_reply_is_busy_or_refused() {
             Refused("does not say how many tokens"),
         ),
     ];
-    let (url, _) = server(cases.iter().map(|(answer, _)| answer.clone()).collect()).await;
-    let model = model(ChatProtocol::Anthropic, &url);
-    for (answer, expected) in &cases {
-        check(ask(&model).await.0, expected, answer);
-    }
+    check_all(ChatProtocol::Anthropic, &cases).await;
 }
 
 /// Replies of servers that keep to the protocol in their own manner.
@@ -373,6 +386,13 @@ async fn odd_pieces_are_put_together() {
         let (url, _) = server(vec![openai(&deltas, reason, Some((1, 1)))]).await;
         assert_eq!(whole(ask(&model(ChatProtocol::OpenAi, &url)).await.0.unwrap()), expected);
     }
+    let cut = anthropic(&[
+        json!({ "type": "content_block_start", "content_block": { "type": "tool_use", "id": "x", "name": "n" } }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "max_tokens" }, "usage": { "input_tokens": 1, "output_tokens": 1 } }),
+        json!({ "type": "message_stop" }),
+    ]);
+    let (url, _) = server(vec![cut]).await;
+    assert_eq!(whole(ask(&model(ChatProtocol::Anthropic, &url)).await.0.unwrap()), [json!("")]);
     let event = r#"{"error":null,"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":35,"total_tokens":237}}"#;
     let first = event.replace("\"content\":\"a\"", "\"content\":\"b\"").replace("\"error\":null,", "");
     let (url, _) = server(vec![stream(&format!("data: {event}\n\ndata: {first}\n\ndata: [DONE]\n\n"))]).await;
@@ -403,7 +423,7 @@ async fn an_answer_without_an_end_is_left() {
     });
     let model = model(ChatProtocol::OpenAi, &url);
     for _ in 0..2 {
-        check(ask(&model).await.0, &Expected::Busy(None, "no end"), "endless");
+        check(ask(&model).await.0, &Busy(None, "no end"), "endless");
     }
 }
 
@@ -455,10 +475,10 @@ async fn nothing_of_an_answer_is_logged() {
 async fn a_model_that_is_not_there_is_busy() {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}/v1/");
-    check(ask(&model(ChatProtocol::OpenAi, &url)).await.0, &Expected::Busy(None, "refused"), "no server");
+    check(ask(&model(ChatProtocol::OpenAi, &url)).await.0, &Busy(None, "refused"), "no server");
     let unknown =
         ChatModel::builder(ChatProtocol::OpenAi, "m").url("https://models.invalid/").key(KEY).build().unwrap();
-    check(ask(&unknown).await.0, &Expected::Busy(None, ""), "no host");
+    check(ask(&unknown).await.0, &Busy(None, ""), "no host");
 }
 
 /// A stream of random pieces is a reply or an error, whatever it says.

@@ -149,8 +149,8 @@ impl<M: Clone> Feed<M> {
         }
     }
 
-    /// Returns the number before which messages were not made, if this reader is not there yet. Otherwise the sender makes the next message, since it
-    /// sees that all are read.
+    /// Returns the number before which messages were not made, if this reader is not there yet. Otherwise the sender makes the next
+    /// message, since it sees that all are read.
     fn find_missing(&mut self) -> Option<Found<M>> {
         let shared = Arc::clone(&self.positions);
         let positions = lock(&shared);

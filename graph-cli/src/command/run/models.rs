@@ -94,7 +94,7 @@ fn model(settings: ModelSettings) -> Result<ChatModel, String> {
     model.build().map_err(|error| error.to_string())
 }
 
-/// Returns millionths of dollars, rounded up.
+/// Returns millionths of dollars, rounded to the nearest.
 fn micros(dollars: f64) -> Result<u64, String> {
     if !(0.0..=MOST_DOLLARS).contains(&dollars) {
         return Err(format!("a price is from 0 to {MOST_DOLLARS} dollars for a million tokens"));
