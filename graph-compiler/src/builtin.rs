@@ -10,13 +10,22 @@ use graph_model::name::ItemId;
 use crate::types::{Type, TypeKind, TypedField};
 
 /// The built-in tools: id and contract. They come with the compiler, so they need no signature.
-const CONTRACTS: [(&str, &str); 6] = [
+const CONTRACTS: [(&str, &str); 15] = [
     ("rye/bash", include_str!("../contracts/rye/bash.yaml")),
     ("rye/exec", include_str!("../contracts/rye/exec.yaml")),
     ("rye/file-system/list", include_str!("../contracts/rye/file-system/list.yaml")),
     ("rye/file-system/read", include_str!("../contracts/rye/file-system/read.yaml")),
     ("rye/file-system/write", include_str!("../contracts/rye/file-system/write.yaml")),
     ("rye/http/request", include_str!("../contracts/rye/http/request.yaml")),
+    ("rye/orchestrate/await", include_str!("../contracts/rye/orchestrate/await.yaml")),
+    ("rye/orchestrate/cancel", include_str!("../contracts/rye/orchestrate/cancel.yaml")),
+    ("rye/orchestrate/kill", include_str!("../contracts/rye/orchestrate/kill.yaml")),
+    ("rye/orchestrate/list", include_str!("../contracts/rye/orchestrate/list.yaml")),
+    ("rye/orchestrate/race", include_str!("../contracts/rye/orchestrate/race.yaml")),
+    ("rye/orchestrate/spawn", include_str!("../contracts/rye/orchestrate/spawn.yaml")),
+    ("rye/orchestrate/status", include_str!("../contracts/rye/orchestrate/status.yaml")),
+    ("rye/orchestrate/steer", include_str!("../contracts/rye/orchestrate/steer.yaml")),
+    ("rye/orchestrate/timeout", include_str!("../contracts/rye/orchestrate/timeout.yaml")),
 ];
 
 /// Returns the ids of the built-in tools.

@@ -39,9 +39,14 @@ pub mod dynamic;
 
 #[cfg(feature = "progress")]
 pub use graph_engine::Progress;
+#[cfg(feature = "tasks")]
+pub use graph_engine::Tasks;
 #[cfg(feature = "events")]
 #[doc(inline)]
 pub use graph_engine::events;
+#[cfg(feature = "tasks")]
+#[doc(inline)]
+pub use graph_engine::tasks;
 #[doc(inline)]
 pub use graph_engine::{
     ActionError, AnswerError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken,
@@ -117,8 +122,8 @@ pub mod record {
     pub use graph_engine::record::{
         Arrival, BranchMemory, Calls, ChangeError, Done, Edit, End, Entry, FIRST_VERSION, FanOut, Follower, Head,
         InBranch, ItemFailure, Join, JournalError, OpenWait, Opened, Origin, Parent, Payload, Record, Resume,
-        SignedRecord, Snapshot, Start, StateChanges, Status, Step, Take, TakenSignal, TakenWait, Target, VERSION,
-        Visit, VisitFailure, hide_encrypted, verified_start,
+        SignedRecord, Snapshot, Start, StateChanges, Status, Step, Take, TakenSignal, TakenWait, Target, TaskOrigin,
+        VERSION, Visit, VisitFailure, hide_encrypted, verified_start,
     };
 }
 

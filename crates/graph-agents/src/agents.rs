@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use graph_engine::tasks::Steering;
 use graph_engine::{ActionError, Call};
 use graph_items::{Directive, Spaces};
 use graph_model::name::ItemId;
 use graph_model::program::ItemType;
 use graph_model::value::{Map, Value};
-use graph_tools::{ModelTurn, ModelTurns};
+use graph_tools::{ModelTurn, ModelTurns, ToolConfig};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -73,8 +74,10 @@ impl Agents {
         })?;
         let left = request.left(model.price())?;
         let directive = self.directive(&request)?;
-        let talk = Said::read(request.talk.clone())
+        let mut talk = Said::read(request.talk.clone())
             .map_err(|error| ActionError::permanent(format!("the talk of the agent cannot be read: {error}")))?;
+        let steered = steered(call, &talk).await?;
+        talk.extend(steered.iter().cloned());
         let names = names(request.tools.iter().map(|tool| tool.id.as_str()));
         let mut messages = vec![ModelMessage::User { text: inputs_text(&request.inputs) }];
         messages.extend(talk.iter().map(Said::to_message));
@@ -89,7 +92,8 @@ impl Agents {
         let usage = reply.usage;
         let micros = model.price().map_or(0, |price| price.of(usage));
         let has_asked = talk.iter().any(|said| matches!(said, Said::AskAgain { .. }));
-        let turn = TurnResult::of(&request, &names, reply, has_asked, micros)?;
+        let mut turn = TurnResult::of(&request, &names, reply, has_asked, micros)?;
+        turn.said.splice(0..0, steered);
         Ok(turn.to_value(usage, micros))
     }
 
@@ -121,6 +125,15 @@ impl ModelTurns for Agents {
     fn turn<'a>(&'a self, call: &'a Call, request: Value) -> ModelTurn<'a> {
         Box::pin(self.turn(call, request))
     }
+}
+
+/// Returns the messages for an agent that is a task, without those that are in the talk. They stay in the inbox of the run, so a turn
+/// that is repeated has them too.
+async fn steered(call: &Call, talk: &[Said]) -> Result<Vec<Said>, ActionError> {
+    let Some(tasks) = call.tool_settings::<ToolConfig>().and_then(ToolConfig::own_tasks) else { return Ok(Vec::new()) };
+    let is_known = |id: &str| talk.iter().any(|said| matches!(said, Said::Steer { id: known, .. } if known == id));
+    let messages = tasks.messages(call).await?.into_iter().filter(|message| !is_known(&message.id));
+    Ok(messages.map(|Steering { id, text }| Said::Steer { id, text }).collect())
 }
 
 /// A turn, as the graph of an agent asks for it.

@@ -6,11 +6,15 @@ pub(crate) const ANSWER: &str = "answer";
 /// The maximum length of a name.
 const MOST: usize = 64;
 
-/// Returns a name for each id, in their order: different ones, none of which is that of the answer.
+/// Returns a name for each id, in their order: different ones, none of which is that of the answer. The tools for tasks are
+/// `orchestrate_spawn` and so on.
 pub(crate) fn names<'i>(ids: impl IntoIterator<Item = &'i str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for id in ids {
         let plain: String = id
+            .strip_prefix("rye/")
+            .filter(|rest| rest.starts_with("orchestrate/"))
+            .unwrap_or(id)
             .chars()
             .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
             .collect();
@@ -33,9 +37,19 @@ mod tests {
     #[test]
     fn different_ids_have_different_names_that_models_accept() {
         let long = "x".repeat(100);
-        let ids = ["shop/charge", "shop_charge", "answer", &long, &format!("{long}y"), "ä/b"];
+        let ids = [
+            "shop/charge",
+            "shop_charge",
+            "answer",
+            &long,
+            &format!("{long}y"),
+            "ä/b",
+            "rye/orchestrate/spawn",
+            "rye/bash",
+        ];
         let names = names(ids);
         assert_eq!(names[..3], ["shop_charge", "shop_charge_2", "answer_2"]);
+        assert_eq!(names[6..], ["orchestrate_spawn", "rye_bash"]);
         for (at, name) in names.iter().enumerate() {
             assert!(name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)));
             assert!(!names[..at].contains(name) && name != ANSWER, "{names:?}");

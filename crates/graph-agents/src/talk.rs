@@ -22,6 +22,8 @@ pub(crate) enum Said {
     },
     /// The agent says that a reply was no answer.
     AskAgain { text: String },
+    /// Whoever spawned the agent as a task sent a message.
+    Steer { id: String, text: String },
 }
 
 /// A call that the model wanted.
@@ -57,6 +59,7 @@ impl Said {
                 ModelMessage::Tool { id: id.clone(), result }
             }
             Self::AskAgain { text } => ModelMessage::User { text: text.clone() },
+            Self::Steer { text, .. } => ModelMessage::User { text: format!("A message for you:\n{text}") },
         }
     }
 

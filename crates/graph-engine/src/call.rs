@@ -102,6 +102,9 @@ pub(crate) struct GraphFacts {
     pub(crate) env: Vec<String>,
     /// For each node, the untrusted parts of its parameters.
     pub(crate) untrusted: Vec<Untrusted>,
+    /// The graph's permissions, for the tasks that it spawns.
+    #[cfg(feature = "tasks")]
+    pub(crate) permissions: Grants,
 }
 
 /// The facts that all calls of a run share.
@@ -109,6 +112,8 @@ pub(crate) struct RunFacts {
     pub(crate) id: RunId,
     pub(crate) graph: Arc<GraphFacts>,
     pub(crate) parent: Option<Parent>,
+    /// The outermost run around it, if it is nested.
+    pub(crate) root: Option<RunId>,
     /// The link of its first record, if it has a journal.
     pub(crate) start: Option<Digest>,
     /// Where it receives signals and answers, if it is nested and can wait.
@@ -161,6 +166,11 @@ impl RunFacts {
         }
     }
 
+    /// Returns the outermost run around it, or itself.
+    pub(crate) fn root(&self) -> &RunId {
+        self.root.as_ref().unwrap_or(&self.id)
+    }
+
     /// Whether the run may use a capability.
     pub(crate) fn allows(&self, capability: &Capability) -> bool {
         self.ceiling.iter().all(|grants| grants.allow(capability))
@@ -205,12 +215,15 @@ impl Call {
             tools: vec![Some(tool)],
             env,
             untrusted: vec![untrusted],
+            #[cfg(feature = "tasks")]
+            permissions: Grants::default(),
         };
         let facts = RunFacts {
             id: RunId::new("alone").expect("it has the letters of a run's id"),
             graph: Arc::new(graph),
             tool_settings: Some(Arc::new(tool_settings)),
             parent: None,
+            root: None,
             start: None,
             address: None,
             depth: 0,
@@ -298,14 +311,7 @@ impl Call {
     ///
     /// [`Call`] has an example.
     pub fn idempotency_key(&self) -> String {
-        let mut text = format!("{}/{}/{}", self.run.id, self.step, self.node());
-        if let Some(item) = self.item() {
-            text.push_str(&format!("/{item}"));
-        }
-        if let Some(hook) = self.hook() {
-            text.push_str(&format!("/{hook}"));
-        }
-        Digest::of(text).to_hex()[..32].to_owned()
+        call_key(&self.run.id, self.step, self.node(), self.item(), self.hook())
     }
 
     /// Returns the number of this attempt at the call, from 1. A call that failed may be made again, as the graph or a hook
@@ -403,6 +409,18 @@ impl Call {
     }
 }
 
+/// Returns the idempotency key of a call.
+fn call_key(run: &RunId, step: u64, node: &str, item: Option<u64>, hook: Option<&str>) -> String {
+    let mut text = format!("{run}/{step}/{node}");
+    if let Some(item) = item {
+        text.push_str(&format!("/{item}"));
+    }
+    if let Some(hook) = hook {
+        text.push_str(&format!("/{hook}"));
+    }
+    Digest::of(text).to_hex()[..32].to_owned()
+}
+
 /// The visit that a nested run belongs to (R188).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -416,6 +434,41 @@ pub struct Parent {
     /// The item's index, if the node is a foreach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u64>,
+}
+
+/// The call that spawned a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskOrigin {
+    /// The run whose task it is: the outermost run around the call.
+    pub owner: RunId,
+    /// The visit that made the call.
+    pub by: Parent,
+    /// The hook that made it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<String>,
+}
+
+impl TaskOrigin {
+    /// The origin of a task that a call spawns.
+    #[cfg(feature = "tasks")]
+    pub(crate) fn of(call: &Call) -> Self {
+        let by = Parent::new(call.run.id.clone(), call.step, call.node(), call.item);
+        Self { owner: call.run.root().clone(), by, hook: call.hook().map(str::to_owned) }
+    }
+
+    /// Returns the id of the task, which follows from its graph and the call.
+    ///
+    /// # Panics
+    ///
+    /// Never: each graph's id and hex digits are the id of a run.
+    pub fn task_id(&self, graph: &GraphId) -> RunId {
+        let Parent { run, step, node, item } = &self.by;
+        let key = call_key(run, *step, node, *item, self.hook.as_deref());
+        let name: String = graph.stem().chars().take(64).collect();
+        let id = format!("{name}-{}", &Digest::of(format!("task {graph} {key}")).to_hex()[..24]);
+        RunId::new(id).expect("a part of a graph's id and hex digits are the id of a run")
+    }
 }
 
 impl Parent {

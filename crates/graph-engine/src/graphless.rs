@@ -21,6 +21,8 @@ use crate::store::{Page, RunFilter, RunSummary, Store, StoreError, Wait, WaitFil
 pub struct RecordedOutcome {
     /// The run.
     pub run: RunId,
+    /// The run whose task it is.
+    pub owner: Option<RunId>,
     /// Its graph's id.
     pub graph: String,
     /// The version that the graph's author gave it.
@@ -63,6 +65,7 @@ pub async fn recorded_outcome(
     let start = &journal.start;
     let mut found = RecordedOutcome {
         run: run.clone(),
+        owner: start.task.as_ref().map(|task| task.owner.clone()),
         graph: start.graph.clone(),
         version: start.version.clone(),
         digest: start.digest,

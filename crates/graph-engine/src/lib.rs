@@ -61,6 +61,8 @@ mod status;
 pub mod step;
 mod stop;
 pub mod store;
+#[cfg(feature = "tasks")]
+pub mod tasks;
 pub mod threads;
 pub mod tool_caller;
 pub mod wait;
@@ -110,6 +112,8 @@ pub use signal::{NamedSignal, SignalError};
 pub use status::Status;
 pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
+#[cfg(feature = "tasks")]
+pub use tasks::Tasks;
 pub use threads::{Thread, Threads};
 pub use worker::{Worker, WorkerError, WorkerOptions, WorkerStatus};
 

@@ -340,7 +340,7 @@ impl RuntimeServices {
 /// The first record of a run, as far as senders need it.
 pub(crate) struct FirstRecord {
     /// Its link.
-    link: Digest,
+    pub(crate) link: Digest,
     /// The visit of the run around it.
     parent: Option<Parent>,
     /// The fingerprint of the key that encrypts the secrets of the run.

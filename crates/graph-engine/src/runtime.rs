@@ -426,7 +426,12 @@ impl Runtime {
     }
 
     /// Begins a run and spawns its task. The caller may stop waiting: a run that was begun continues.
-    async fn launch(&self, begin: Begin, machine: Arc<dyn Machine>, inputs: Value) -> Result<Task, StartError> {
+    pub(crate) async fn launch(
+        &self,
+        begin: Begin,
+        machine: Arc<dyn Machine>,
+        inputs: Value,
+    ) -> Result<Task, StartError> {
         let run = begin.run.clone();
         let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
         let span = run_span(&run, &tables(machine.graph()).id);
@@ -444,7 +449,7 @@ impl Runtime {
     }
 
     /// Resumes a run and spawns its task. The caller may stop waiting: a run that was resumed continues.
-    async fn relaunch(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Work, ResumeError> {
+    pub(crate) async fn relaunch(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Work, ResumeError> {
         let run = begin.run.clone();
         let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
         let span = run_span(&run, &tables(machine.graph()).id);

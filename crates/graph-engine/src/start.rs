@@ -74,6 +74,7 @@ pub fn start_entry(
         entry: None,
         encryption_key: run_secrets.and_then(RunSecrets::fingerprint),
         parent: None,
+        task: None,
         address: None,
         from: None,
         depth: None,
@@ -133,6 +134,7 @@ impl RuntimeServices {
                     deadline: deadline.map(|deadline| deadline.at),
                     pauses: begin.pauses.clone(),
                     parent: begin.parent.clone(),
+                    task: begin.task.clone(),
                     address: begin.address.clone(),
                     depth: begin.depth,
                     entry: begin.entry.clone(),
@@ -244,6 +246,7 @@ impl RuntimeServices {
         let facts = Arc::new(RunFacts {
             id: begin.run,
             graph: Arc::clone(&code.facts),
+            root: begin.root,
             parent: begin.parent,
             start: journal.as_ref().and_then(|journal| journal.chain.start()),
             address: begin.address,

@@ -12,7 +12,7 @@ pub(crate) struct Stop(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// `NONE`, `PAUSED` or `CANCELLED`: it only grows.
+    /// `NONE`, `PAUSED`, `CANCELLED` or `KILLED`: it only grows.
     request: AtomicU8,
     /// The number of the signal that caused the request; 0 if no signal did.
     signal: AtomicI32,
@@ -24,6 +24,8 @@ const NONE: u8 = 0;
 const PAUSED: u8 = 1;
 /// The run is to end as cancelled.
 const CANCELLED: u8 = 2;
+/// The run is to end as cancelled, and to drop the calls in progress.
+const KILLED: u8 = 3;
 
 impl Stop {
     /// Requests that the run end as cancelled.
@@ -37,6 +39,11 @@ impl Stop {
             self.0.signal.store(signal, Ordering::Release);
         }
         self.set();
+    }
+
+    /// Requests that the run end as cancelled, and drop the calls in progress.
+    pub(crate) fn kill(&self) {
+        self.request(KILLED);
     }
 
     /// Requests that the run stop where it is.
@@ -62,7 +69,12 @@ impl Stop {
 
     /// Whether the run is to end as cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.request.load(Ordering::Acquire) == CANCELLED
+        self.0.request.load(Ordering::Acquire) >= CANCELLED
+    }
+
+    /// Waits until the run is killed, or forever if it never is.
+    pub(crate) async fn killed(&self) {
+        self.wait_for(|stop| stop.0.request.load(Ordering::Acquire) == KILLED).await;
     }
 
     /// Waits until the run is to stop, for whatever reason.

@@ -53,8 +53,8 @@ pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 /// The migrations from each format version to the next, beginning with a new file, whose version is 0. All missing
 /// migrations and the new version number are committed in one transaction, so a process that dies in between leaves the old
 /// version.
-pub(super) const MIGRATIONS: [Migration; 9] =
-    [tables, ends, facts, listing, waits, asks, inner_waits, schedules, meanings];
+pub(super) const MIGRATIONS: [Migration; 10] =
+    [tables, ends, facts, listing, waits, asks, inner_waits, schedules, meanings, tasks];
 
 /// A record's key is made of its run's number and its own, so that a run's records are adjacent in one tree without an
 /// index. A step writes only there, at the end of the run's records. Each further page would be four kilobytes more to wait
@@ -244,6 +244,16 @@ fn meanings(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
         DROP INDEX runs_wake;
         CREATE INDEX runs_wake ON runs ({PIN}, graph, wake) WHERE wake IS NOT NULL AND holder = '';"
     ))
+}
+
+/// Format version 10 adds the owners of tasks, and times at which runs are to be cancelled. A `stop` of 2 kills a run.
+fn tasks(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "ALTER TABLE runs ADD COLUMN owner TEXT;
+        ALTER TABLE runs ADD COLUMN stop_at INTEGER;
+        CREATE INDEX runs_owned ON runs (owner, number) WHERE owner IS NOT NULL;
+        CREATE INDEX runs_to_stop_later ON runs (holder, stop_at) WHERE stop_at IS NOT NULL;",
+    )
 }
 
 /// Installs a trigger in the connection that writes, which ensures that only a run's last record has a token. An inserted

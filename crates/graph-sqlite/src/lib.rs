@@ -47,6 +47,7 @@ use graph_engine::store::{
 use graph_engine::store::{may_block_run, others_had_turn};
 use graph_engine::{Clock, SystemClock};
 use read::{Eyes, FoundRun, HolderRow, WaitPlace};
+use write::StopKind;
 use write::{ClaimedRun, Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked};
 
 /// The minimum time between two looks at the stores that hold runs.
@@ -410,6 +411,31 @@ impl SqliteStore {
         }
     }
 
+    /// Records a request to stop a run, and notifies its holder if this store is it.
+    async fn stop(&self, run: &RunId, stop: StopKind) -> Result<(), StoreError> {
+        loop {
+            let (token, found) = self.look(run).await?;
+            match (found.holder, found.status) {
+                (Some(_), _) | (None, Status::Running | Status::Waiting) => {}
+                (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
+            }
+            // If the run ended in the meantime, the next round sees that.
+            if let WriteOutcome::Well = self.ask(WriteTask::Stop { run: run.clone(), token, stop }).await? {
+                if let Some((held, request)) = locked(&self.shared.held).get(run)
+                    && *held == token
+                {
+                    match stop {
+                        StopKind::Cancel => request.set(),
+                        StopKind::Kill => request.kill(),
+                        // The thread that writes heartbeats looks at the time.
+                        StopKind::CancelAt(_) => {}
+                    }
+                }
+                return Ok(());
+            }
+        }
+    }
+
     /// Stops holding a run. Returns `false` if this store did not hold it.
     fn forget(&self, run: &RunId, token: u64) -> bool {
         let mut held = locked(&self.shared.held);
@@ -736,24 +762,15 @@ impl Store for SqliteStore {
     }
 
     fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            loop {
-                let (token, found) = self.look(run).await?;
-                match (found.holder, found.status) {
-                    (Some(_), _) | (None, Status::Running | Status::Waiting) => {}
-                    (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
-                }
-                // If the run ended in the meantime, the next round sees that.
-                if let WriteOutcome::Well = self.ask(WriteTask::Stop { run: run.clone(), token }).await? {
-                    if let Some((held, request)) = locked(&self.shared.held).get(run)
-                        && *held == token
-                    {
-                        request.set();
-                    }
-                    return Ok(());
-                }
-            }
-        })
+        Box::pin(self.stop(run, StopKind::Cancel))
+    }
+
+    fn cancel_at<'a>(&'a self, run: &'a RunId, at: i64) -> StoreFuture<'a, ()> {
+        Box::pin(self.stop(run, StopKind::CancelAt(at)))
+    }
+
+    fn kill<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
+        Box::pin(self.stop(run, StopKind::Kill))
     }
 
     fn remove<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {

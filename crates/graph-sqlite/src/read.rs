@@ -28,10 +28,12 @@ pub(super) struct FoundRun {
     /// The name of the store that holds it; empty if no store does.
     pub(super) holder: String,
     parent: Option<String>,
+    owner: Option<String>,
     created: i64,
     updated: i64,
     leased: i64,
     stop: i64,
+    stop_at: Option<i64>,
     digest: Option<String>,
     version: Option<String>,
     code: Option<String>,
@@ -46,7 +48,7 @@ pub(super) struct FoundRun {
 
 const COLUMNS: &str =
     "number, id, graph, status, token, holder, parent, created, updated, leased, stop, digest, version, code, due,
-    meaning, h.process, h.host, h.machine, h.beat, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
+    meaning, h.process, h.host, h.machine, h.beat, owner, stop_at, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
         WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)
     FROM runs LEFT JOIN holders h ON h.name = runs.holder";
 
@@ -73,7 +75,9 @@ impl FoundRun {
             host: row.get(17)?,
             machine: row.get(18)?,
             beat: row.get(19)?,
-            records: row.get(20)?,
+            owner: row.get(20)?,
+            stop_at: row.get(21)?,
+            records: row.get(22)?,
         })
     }
 
@@ -85,13 +89,14 @@ impl FoundRun {
         let id = |id: String| RunId::new(id).map_err(|error| corrupt(eyes.path, error.to_string()));
         let status = self.status(eyes.path)?;
         let (run, parent) = (id(self.run.clone())?, self.parent.clone().map(id).transpose()?);
+        let owner = self.owner.clone().map(id).transpose()?;
         let holder = eyes.holder_of(&run, &self);
         let (created, updated) = (time(self.created), time(self.updated));
         let mut summary = RunSummary::new(run, self.graph, status);
         summary.records = self.records;
         (summary.created, summary.updated) = (created, updated);
-        (summary.parent, summary.holder) = (parent, holder);
-        summary.is_cancelling = self.stop != 0;
+        (summary.parent, summary.owner, summary.holder) = (parent, owner, holder);
+        summary.is_cancelling = self.stop != 0 || self.stop_at.is_some_and(|at| at <= eyes.now);
         // An invalid digest is ignored here: verifying the journal, which has the digest too, detects it.
         let digest = |text: Option<String>| text.and_then(|digest| digest.parse().ok());
         (summary.digest, summary.meaning) = (digest(self.digest), digest(self.meaning));
@@ -213,7 +218,7 @@ pub(super) fn page(
 /// Returns the query of a [`page`]: its text and its values. Runs are numbered as they begin, so the list is in the order
 /// of the numbers, and a query reads from the cursor on until the page is full.
 pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (String, Vec<Value>) {
-    let RunFilter { graph, version, digest, meaning, not_pinned, statuses, within } = filter;
+    let RunFilter { graph, version, digest, meaning, not_pinned, statuses, within, owner } = filter;
     let (mut conditions, mut values) = (vec!["status <> 'removed'".to_owned()], Vec::<Value>::new());
     let mut compare = |column: &str, operator: &str, value: Value| {
         values.push(value);
@@ -236,6 +241,9 @@ pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (St
     }
     for pin in not_pinned {
         compare(PIN, "IS NOT", Value::Text(pin.to_hex()));
+    }
+    if let Some(owner) = owner {
+        compare("owner", "=", Value::Text(owner.to_string()));
     }
     match within {
         Within::Any => {}

@@ -83,10 +83,11 @@ pub(super) enum WriteTask {
     Reap {
         dead: Vec<HolderRow>,
     },
-    /// Records a request to cancel a run, if its token is still the one that was seen.
+    /// Records a request to stop a run, if its token is still the one that was seen.
     Stop {
         run: RunId,
         token: u64,
+        stop: StopKind,
     },
     /// Hides a run and those inside it, if they are still those that were seen, with these tokens.
     Hide {
@@ -96,6 +97,18 @@ pub(super) enum WriteTask {
     /// Deletes some records of hidden runs.
     Sweep,
 }
+
+/// How a run is to be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StopKind {
+    Cancel,
+    /// At a time of the store.
+    CancelAt(i64),
+    Kill,
+}
+
+/// The value of `stop` of a run that is to be killed.
+const KILL: i64 = 2;
 
 /// The outcome of a task.
 #[derive(Debug, Clone)]
@@ -226,15 +239,26 @@ impl WriteConnection {
                 tracing::warn!(%error, path = %self.path.display(), "a store could not say that it is alive");
             }
         }
-        let requested = self.connection.prepare_cached("SELECT id FROM runs WHERE holder = ?1 AND stop <> 0").and_then(
-            |mut statement| statement.query_map([&self.holder], |row| row.get(0))?.collect::<Result<Vec<String>, _>>(),
-        );
+        let requested = self
+            .connection
+            .prepare_cached(
+                "SELECT id, stop FROM runs WHERE holder = ?1 AND stop <> 0
+                 UNION ALL SELECT id, stop FROM runs WHERE holder = ?1 AND stop_at <= ?2",
+            )
+            .and_then(|mut statement| {
+                let rows = statement.query_map(params![&self.holder, self.time.now()], |row| {
+                    Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+                })?;
+                rows.collect::<Result<Vec<_>, _>>()
+            });
         match requested {
             Ok(requested) => {
                 let held = locked(held);
-                for run in requested {
-                    if let Some((_, request)) = RunId::new(run).ok().and_then(|run| held.get(&run)) {
-                        request.set();
+                for (run, stop) in requested {
+                    match RunId::new(run).ok().and_then(|run| held.get(&run)) {
+                        Some((_, request)) if stop == KILL => request.kill(),
+                        Some((_, request)) => request.set(),
+                        None => {}
                     }
                 }
             }
@@ -406,12 +430,15 @@ pub(super) struct RunRow {
     pub(super) number: i64,
     token: u64,
     stop: u64,
+    stop_at: Option<i64>,
 }
 
 pub(super) fn find(transaction: &Connection, run: &RunId) -> Result<Option<RunRow>, rusqlite::Error> {
     transaction
-        .prepare_cached("SELECT number, token, stop FROM runs WHERE id = ?1")?
-        .query_row([run.as_str()], |row| Ok(RunRow { number: row.get(0)?, token: row.get(1)?, stop: row.get(2)? }))
+        .prepare_cached("SELECT number, token, stop, stop_at FROM runs WHERE id = ?1")?
+        .query_row([run.as_str()], |row| {
+            Ok(RunRow { number: row.get(0)?, token: row.get(1)?, stop: row.get(2)?, stop_at: row.get(3)? })
+        })
         .optional()
 }
 
@@ -471,7 +498,7 @@ impl WriteContext<'_> {
                 dead.iter().try_for_each(|dead| self.reap(dead))?;
                 Ok(Ok(WriteOutcome::Well))
             }
-            WriteTask::Stop { run, token } => self.stop(run, *token).map(Ok),
+            WriteTask::Stop { run, token, stop } => self.stop(run, *token, *stop).map(Ok),
             WriteTask::Hide { run, seen } => self.hide(run, seen).map(Ok),
             WriteTask::Sweep => sweep(self.transaction).map(Ok),
         }
@@ -479,17 +506,20 @@ impl WriteContext<'_> {
 
     fn lease(&self, run: &RunId, seen: u64, ignores_cancel: bool) -> WriteAnswer<WriteOutcome> {
         let Self { transaction, holder, now, .. } = *self;
-        let RunRow { number, token, stop } = match find(transaction, run)? {
+        let RunRow { number, token, stop, stop_at } = match find(transaction, run)? {
             None => return Ok(Err(StoreError::NotFound(run.clone()))),
             Some(found) if found.token != seen => return Ok(Ok(WriteOutcome::Raced)),
             Some(found) => found,
         };
         let Some(next) = next_token(token) else { return Ok(Err(self.spent(run))) };
-        let stop = if ignores_cancel { 0 } else { stop };
+        let (stop, stop_at) = if ignores_cancel { (0, None) } else { (stop, stop_at) };
         transaction
-            .prepare_cached("UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = ?5 WHERE number = ?1")?
-            .execute(params![number, next, holder, now, stop])?;
-        Ok(Ok(WriteOutcome::Leased { token: next, stops: stop != 0 }))
+            .prepare_cached(
+                "UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = ?5, stop_at = ?6 WHERE number = ?1",
+            )?
+            .execute(params![number, next, holder, now, stop, stop_at])?;
+        let time = self.store_time()?;
+        Ok(Ok(WriteOutcome::Leased { token: next, stops: stop != 0 || stop_at.is_some_and(|at| at <= time) }))
     }
 
     fn release(&self, run: &RunId, token: u64, later: Option<i64>) -> Result<WriteOutcome, rusqlite::Error> {
@@ -505,14 +535,19 @@ impl WriteContext<'_> {
         Ok(WriteOutcome::Well)
     }
 
-    fn stop(&self, run: &RunId, token: u64) -> Result<WriteOutcome, rusqlite::Error> {
+    fn stop(&self, run: &RunId, token: u64, stop: StopKind) -> Result<WriteOutcome, rusqlite::Error> {
+        let (stop, at) = match stop {
+            StopKind::Cancel => (1, None),
+            StopKind::CancelAt(at) => (0, Some(at)),
+            StopKind::Kill => (KILL, None),
+        };
         let written = self
             .transaction
             .prepare_cached(
-                "UPDATE runs SET stop = 1
+                "UPDATE runs SET stop = max(stop, ?3), stop_at = min(coalesce(stop_at, ?4), coalesce(?4, stop_at))
                  WHERE id = ?1 AND token = ?2 AND (holder <> '' OR status IN ('running', 'waiting'))",
             )?
-            .execute(params![run.as_str(), token])?;
+            .execute(params![run.as_str(), token, stop, at])?;
         if written == 0 {
             return Ok(WriteOutcome::Raced);
         }
@@ -528,7 +563,7 @@ impl WriteContext<'_> {
         }
         let mut hide = transaction.prepare_cached(
             // No run id contains a `#`, so the run is not found any more, and its id is free.
-            "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0,
+            "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, owner = NULL, holder = '', stop = 0, stop_at = NULL,
                 due = NULL, wake = NULL
              WHERE number = ?1",
         )?;
@@ -568,8 +603,8 @@ impl WriteContext<'_> {
         transaction
             .prepare_cached(
                 "INSERT INTO runs (id, graph, status, token, holder, parent, created, updated, leased, digest, version,
-                    meaning)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10)",
+                    meaning, owner)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10, ?11)",
             )?
             .execute(params![
                 run.as_str(),
@@ -582,6 +617,7 @@ impl WriteContext<'_> {
                 start.digest.map(|digest| digest.to_hex()),
                 start.version,
                 start.meaning.map(|meaning| meaning.to_hex()),
+                start.owner.as_ref().map(RunId::as_str),
             ])?;
         insert(transaction, transaction.last_insert_rowid(), records)?;
         Ok(Ok(WriteOutcome::Leased { token, stops: false }))
@@ -616,8 +652,9 @@ impl WriteContext<'_> {
             if status != Status::Running {
                 // Its status may be the one that it has: a run that was claimed waits again, one that was resumed fails again.
                 let release = "UPDATE runs SET holder = '',
-                        stop = CASE WHEN status IN ('waiting', 'error') THEN stop ELSE 0 END
-                     WHERE number = ?1 AND (holder <> '' OR stop <> 0)";
+                        stop = CASE WHEN status IN ('waiting', 'error') THEN stop ELSE 0 END,
+                        stop_at = CASE WHEN status IN ('waiting', 'error') THEN stop_at END
+                     WHERE number = ?1 AND (holder <> '' OR stop <> 0 OR stop_at IS NOT NULL)";
                 self.transaction.prepare_cached(release)?.execute([number])?;
                 self.update_wake(*number)?;
             }
@@ -636,7 +673,7 @@ impl WriteContext<'_> {
         take: SignalsTaken<'_>,
     ) -> WriteAnswer<(i64, WriteOutcome)> {
         let Self { transaction, holder, now, .. } = *self;
-        let Some(RunRow { number, token: current, stop }) = find(transaction, run)? else {
+        let Some(RunRow { number, token: current, stop, .. }) = find(transaction, run)? else {
             return Ok(Err(gone(transaction, run, token)?));
         };
         if current != token {
@@ -665,7 +702,8 @@ impl WriteContext<'_> {
             .prepare_cached(
                 // A failed run keeps its cancel request, because it did not end as cancelled.
                 "UPDATE runs SET status = ?2, holder = ?3, updated = ?4, code = ?5,
-                    stop = CASE WHEN ?2 IN ('running', 'waiting', 'error') THEN stop ELSE 0 END
+                    stop = CASE WHEN ?2 IN ('running', 'waiting', 'error') THEN stop ELSE 0 END,
+                    stop_at = CASE WHEN ?2 IN ('running', 'waiting', 'error') THEN stop_at END
                  WHERE number = ?1 AND status <> ?2",
             )?
             .execute(params![number, status.name(), holder, now, failure_code(records, status)])?;
@@ -728,7 +766,7 @@ impl WriteContext<'_> {
                     WHEN status = 'running' THEN 0
                     WHEN status <> 'waiting' THEN NULL
                     WHEN stop <> 0 OR {has_signal} THEN 0
-                    ELSE due END)
+                    ELSE min(coalesce(due, stop_at), coalesce(stop_at, due)) END)
                  WHERE number = ?1"
             ))?
             .execute([number])?;
@@ -756,7 +794,7 @@ impl WriteContext<'_> {
                     SELECT number FROM runs
                     WHERE {PIN} = ?3 AND graph = ?4 AND wake IS NOT NULL AND holder = '' AND wake <= ?5
                     ORDER BY wake LIMIT ?6)
-                 RETURNING id, token, stop, tries, postponed, wake"
+                 RETURNING id, token, stop <> 0 OR coalesce(stop_at <= ?5, 0), tries, postponed, wake"
             ))?
             .query_map(params![holder, now, claim.pin.to_hex(), claim.graph, time, limit], row)?
             .collect::<Result<Vec<_>, _>>()?;

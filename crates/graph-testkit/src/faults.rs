@@ -337,6 +337,14 @@ impl<S: Store> Store for FaultyStore<S> {
         self.write(StoreWrite::of(Some(run), &[], None), self.disk.cancel(run))
     }
 
+    fn cancel_at<'a>(&'a self, run: &'a RunId, at: i64) -> StoreFuture<'a, ()> {
+        self.write(StoreWrite::of(Some(run), &[], None), self.disk.cancel_at(run, at))
+    }
+
+    fn kill<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
+        self.write(StoreWrite::of(Some(run), &[], None), self.disk.kill(run))
+    }
+
     fn remove<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         Box::pin(self.alive(self.disk.remove(run)))
     }

@@ -44,6 +44,8 @@ pub struct ToolConfig {
     #[cfg(feature = "http")]
     http: super::HttpPolicy,
     agents: Option<Arc<dyn ModelTurns>>,
+    #[cfg(feature = "tasks")]
+    tasks: Option<graph_engine::Tasks>,
 }
 
 impl ToolSettings for ToolConfig {
@@ -73,6 +75,8 @@ impl ToolConfig {
             #[cfg(feature = "http")]
             http: super::HttpPolicy::new(),
             agents: None,
+            #[cfg(feature = "tasks")]
+            tasks: None,
         }
     }
 
@@ -81,6 +85,20 @@ impl ToolConfig {
     pub fn agents(mut self, turns: impl ModelTurns) -> Self {
         self.agents = Some(Arc::new(turns));
         self
+    }
+
+    /// Lets the tools `rye/orchestrate/…` spawn tasks, and see and stop them.
+    #[cfg(feature = "tasks")]
+    #[must_use]
+    pub fn tasks(mut self, tasks: graph_engine::Tasks) -> Self {
+        self.tasks = Some(tasks);
+        self
+    }
+
+    /// Returns the tasks that its tools spawn, if there are some.
+    #[cfg(feature = "tasks")]
+    pub fn own_tasks(&self) -> Option<&graph_engine::Tasks> {
+        self.tasks.as_ref()
     }
 
     /// Returns what asks the models of agents, if the program has it.

@@ -15,6 +15,8 @@ mod files;
 #[cfg(feature = "http")]
 mod http;
 mod model;
+#[cfg(feature = "tasks")]
+mod orchestrate;
 #[cfg(unix)]
 mod process;
 #[cfg(unix)]
@@ -40,7 +42,7 @@ use graph_engine::ActionError;
 use graph_engine::Call;
 
 /// The ids of the built-in tools, including those that this system or the enabled features lack.
-pub const BUILTIN_IDS: [&str; 7] = [
+pub const BUILTIN_IDS: [&str; 16] = [
     "rye/agent/model",
     "rye/bash",
     "rye/exec",
@@ -48,6 +50,15 @@ pub const BUILTIN_IDS: [&str; 7] = [
     "rye/file-system/read",
     "rye/file-system/write",
     "rye/http/request",
+    "rye/orchestrate/await",
+    "rye/orchestrate/cancel",
+    "rye/orchestrate/kill",
+    "rye/orchestrate/list",
+    "rye/orchestrate/race",
+    "rye/orchestrate/spawn",
+    "rye/orchestrate/status",
+    "rye/orchestrate/steer",
+    "rye/orchestrate/timeout",
 ];
 
 /// Performs the built-in tool `id`, for graphs whose tools are known only at run time; `None` if there is no such tool.
@@ -144,11 +155,25 @@ pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Valu
         "rye/http/request" => Err(ActionError::permanent(
             "`rye/http/request` is not built in: it needs the feature `http` of `graph-runtime`",
         )),
+        _ if id.starts_with(ORCHESTRATE) => orchestrate(id, call, params).await,
         _ => Err(ActionError::permanent(format!(
             "`{id}` is not built into the runtime on this system ({})",
             call.node()
         ))),
     }
+}
+
+/// The first part of the ids of the tools for tasks.
+const ORCHESTRATE: &str = "rye/orchestrate/";
+
+#[cfg(feature = "tasks")]
+async fn orchestrate(id: &str, call: &Call, params: Value) -> Result<Value, ActionError> {
+    orchestrate::perform(&id[ORCHESTRATE.len()..], call, params).await
+}
+
+#[cfg(not(feature = "tasks"))]
+async fn orchestrate(id: &str, _: &Call, _: Value) -> Result<Value, ActionError> {
+    Err(ActionError::permanent(format!("`{id}` is not built in: it needs the feature `tasks` of `graph-runtime`")))
 }
 
 /// Returns the settings that the program made for the tools of a call.

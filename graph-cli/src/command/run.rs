@@ -21,9 +21,11 @@ use graph_compiler::diagnostic::{Diagnostic, Severity};
 use graph_model::duration;
 use graph_model::name::ItemId;
 use graph_runtime::dynamic::{Interpreted, Library};
+use graph_runtime::store::{Page, RunFilter};
+use graph_runtime::tasks::MAX_TASKS;
 use graph_runtime::{
     Builder, Durability, EncryptionKey, MemoryStore, Options, Progress, ProjectFiles, ResumeError, RunError, RunId,
-    Runtime, StartError, Value,
+    Runtime, StartError, Status, Tasks, Value,
 };
 use graph_signing::SecretKey;
 use serde_json::json;
@@ -220,12 +222,20 @@ fn attempt(arguments: &RunArguments) -> Result<RunReport, RunCommandFailure> {
     let authority = Authority::of(&arguments.means, arguments.depth, &graph, &library, &places);
     authority.tell(voice);
     let handover = Handover::default();
-    let builder = arguments.means.equip(&library, &places, &authority)?.observer(handover.clone());
+    let (builder, tasks) = arguments.means.equip(&library, &places, &authority)?;
+    let builder = builder.observer(handover.clone());
     let builder = if voice.quiet { builder } else { builder.observer(Progress::stderr()) };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let tokio = tokio.map_err(|error| RunCommandFailure::of(UNDONE, error))?;
-    let ended =
-        tokio.block_on(go(arguments, builder, handover, RunSubject { graph, begun }, &places, &authority, voice));
+    let ended = tokio.block_on(go(
+        arguments,
+        builder,
+        handover,
+        RunSubject { graph, begun, tasks },
+        &places,
+        &authority,
+        voice,
+    ));
     // Tasks that still wait for a pipe or a lock are abandoned.
     tokio.shutdown_background();
     let mut ended = ended?;
@@ -262,7 +272,7 @@ async fn go(
     arguments: &RunArguments,
     builder: Builder,
     handover: Handover,
-    RunSubject { graph, begun }: RunSubject,
+    RunSubject { graph, begun, tasks }: RunSubject,
     places: &Places,
     authority: &Authority,
     voice: Voice,
@@ -278,6 +288,7 @@ async fn go(
     };
     let builder = cache.into_iter().fold(builder, Builder::cache);
     let runtime = builder.build().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+    tasks.serve(&runtime);
     let mut options = Options {
         run: arguments.run_id.clone(),
         capabilities: authority.inherited.clone(),
@@ -340,6 +351,8 @@ async fn keep(
 struct RunSubject {
     graph: Interpreted,
     begun: Beginning,
+    /// The tasks that its run can spawn.
+    tasks: Tasks,
 }
 
 /// How a run begins.
@@ -443,7 +456,21 @@ async fn perform(
         Err(error) => failed(&id, error, stopped),
     };
     add_history(arguments, runtime, &id, &mut ended.result).await;
+    leave_tasks(runtime, &id, voice).await;
     Ok(ended)
+}
+
+/// Leaves the tasks of a run that have not ended to workers: their calls in progress are dropped, and made again.
+async fn leave_tasks(runtime: &Runtime, id: &RunId, voice: Voice) {
+    let statuses = vec![Status::Running, Status::Waiting];
+    let filter = RunFilter { owner: Some(id.clone()), statuses, ..RunFilter::default() };
+    let page = Page { size: MAX_TASKS, after: None };
+    let count = runtime.runs(&filter, &page).await.map_or(0, |found| found.runs.len());
+    if count > 0 {
+        runtime.shutdown(Duration::ZERO).await;
+        let (tasks, have, them) = if count == 1 { ("task", "has", "it") } else { ("tasks", "have", "them") };
+        voice.note(format_args!("{count} {tasks} of the run {have} not ended: `graph work` continues {them}"));
+    }
 }
 
 /// Returns the report of a run that a second signal stops at once.

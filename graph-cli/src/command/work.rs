@@ -206,7 +206,7 @@ fn equip(
     let places = arguments.means.places(file);
     let authority = Authority::of(&arguments.means, None, graph, library, &places);
     authority.tell(voice);
-    let builder = arguments.means.equip(library, &places, &authority)?;
+    let (builder, tasks) = arguments.means.equip(library, &places, &authority)?;
     let builder = builder.store(store.clone()).sign_with(key.clone()).observer(teller.clone());
     let project = places.project.as_deref();
     let files = caching::project_of_files(arguments.keeps_files, project)?;
@@ -215,6 +215,7 @@ fn equip(
     let builder = files.iter().fold(builder, |builder, files| builder.observer(files.clone()));
     let builder = arguments.caching.cache(project)?.into_iter().fold(builder, graph_runtime::Builder::cache);
     let runtime = builder.build().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+    tasks.serve(&runtime);
     runtime.admits(graph).map_err(run::unstarted)?;
     Ok((runtime, files))
 }

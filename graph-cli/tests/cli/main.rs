@@ -33,6 +33,7 @@ mod stats;
 #[cfg(unix)]
 mod store;
 mod stored_run;
+mod tasks;
 #[cfg(unix)]
 mod terminal;
 mod testing;

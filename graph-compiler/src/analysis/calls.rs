@@ -1,11 +1,14 @@
 //! The calls of nodes and hooks, and the capabilities that they need.
 
 use graph_definition::definition::{
-    CallDefinition, CalledItem, Contract, Definition, HookDefinition, NodeDefinition, NodeKind, Reaction,
+    CallDefinition, CalledItem, Contract, Definition, HookDefinition, NodeDefinition, NodeKind, Reaction, TermKind,
 };
 use graph_definition::hash::HashSet;
+use graph_definition::source::Span;
 use graph_model::capability::Capability;
+use graph_model::name::ItemId;
 use graph_model::program::{Executor, INTERNAL, ItemType, Verb};
+use graph_model::value::Value;
 
 use super::provided;
 use super::reads::Site;
@@ -86,6 +89,29 @@ pub(crate) fn need(call: &CallDefinition) -> Need {
     }
 }
 
+/// The tool that starts graphs and agents as tasks.
+const SPAWN: &str = "rye/orchestrate/spawn";
+
+/// The graph or agent that a call spawns as a task.
+pub(crate) enum Spawns<'d> {
+    /// The one with this id, which is written at this place.
+    Named(ItemId, &'d Span),
+    /// One that is known only at each call.
+    Computed,
+}
+
+/// Returns what a call spawns, if it spawns a task.
+pub(crate) fn spawns(call: &CallDefinition) -> Option<Spawns<'_>> {
+    call.id().filter(|id| id.as_str() == SPAWN)?;
+    let TermKind::Object(params) = &call.params.kind else { return Some(Spawns::Computed) };
+    let target = params.iter().find(|(key, _)| key.value == "target").map(|(_, term)| term);
+    let named = target.and_then(|term| match &term.kind {
+        TermKind::Literal(Value::String(text)) => Some(Spawns::Named(ItemId::new(text.as_str()).ok()?, &term.span)),
+        _ => None,
+    });
+    Some(named.unwrap_or(Spawns::Computed))
+}
+
 /// Returns the capability patterns that a graph's own calls need, each once, in the order of the file. For an id that
 /// is known only at each call, the pattern is the known beginning and a star.
 pub(crate) fn needs(definition: &Definition) -> Vec<String> {
@@ -96,9 +122,9 @@ pub(crate) fn needs(definition: &Definition) -> Vec<String> {
             Need::Capability(capability) => capability.to_string(),
             Need::Beginning(beginning) => format!("{beginning}*"),
         };
-        if known.insert(needed.clone()) {
-            needs.push(needed);
-        }
+        // A task may use what its graph needs, as far as this graph permits it.
+        let of_task = spawns(call).map(|_| format!("{}.*", Capability::new(Verb::Execute, ItemType::Tool, None)));
+        needs.extend([needed].into_iter().chain(of_task).filter(|needed| known.insert(needed.clone())));
     }
     needs
 }

@@ -122,6 +122,7 @@ const RULES: &[CheckRule] = &[
     parameters::check,
     refused::check,
     permissions::check,
+    permissions::check_spawned,
     sinks::check,
     commands::check,
     secrets::check,

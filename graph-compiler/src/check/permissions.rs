@@ -5,9 +5,10 @@ use graph_definition::diagnostic::{Diagnostics, Fix, code};
 use graph_definition::hash::HashSet;
 use graph_model::capability::{Capability, Pattern};
 use graph_model::name::ItemId;
+use graph_model::program::{ItemType, Verb};
 
 use crate::analysis::Analysis;
-use crate::analysis::calls::{Need, need, needs};
+use crate::analysis::calls::{Need, Spawns, need, needs, spawns};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let definition = analysis.model.definition;
@@ -61,6 +62,23 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 .related(analysis.model.place(&permissions.span), "these are its permissions")
                 .help(format!("add `{added}` to `permissions`"))
                 .fix = addition(&analysis.model.definition.source().text, permissions, &added);
+        }
+    }
+}
+
+/// Reports tasks that a call spawns and that the graph does not permit.
+pub(super) fn check_spawned(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let Some(permissions) = &analysis.model.definition.permissions else { return };
+    for (caller, call) in analysis.model.calls() {
+        let Some(Spawns::Named(id, span)) = spawns(call) else { continue };
+        let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(&id));
+        if !analysis.model.permissions().any(|pattern| pattern.value.grants(&capability)) {
+            let message = format!("{caller} may not spawn `{id}`: the graph's permissions do not cover it");
+            diagnostics
+                .error(code::MISSING_PERMISSION, analysis.model.place(span), message)
+                .label(format!("needs `{capability}`"))
+                .related(analysis.model.place(&permissions.span), "these are its permissions")
+                .help(format!("add `{capability}` to `permissions`, and the capabilities that `{id}` needs"));
         }
     }
 }

@@ -157,6 +157,17 @@ impl Library {
         self.shared.project.graph_called(id)
     }
 
+    /// Returns the tasks that run the graphs and agents of the tree.
+    #[cfg(feature = "tasks")]
+    pub fn tasks(&self) -> graph_engine::Tasks {
+        let library = self.clone();
+        graph_engine::Tasks::new(move |id| {
+            let Some(file) = library.find(id) else { return Ok(None) };
+            let graph = library.graph(&file).map_err(|error| format!("`{id}` cannot begin: {error}"))?;
+            Ok(Some(Arc::new(graph)))
+        })
+    }
+
     /// Reads the schedules of the tree: those of the signed `graphs.toml` in its directory, whose graphs are loaded.
     ///
     /// ```

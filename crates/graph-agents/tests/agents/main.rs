@@ -8,4 +8,5 @@ mod contracts;
 mod limits;
 mod loops;
 mod random;
+mod tasks;
 mod tree;

@@ -9,7 +9,7 @@ use graph_model::value::{Map, Value};
 use tracing::Span;
 
 use crate::address::Address;
-use crate::call::Parent;
+use crate::call::{Parent, TaskOrigin};
 use crate::engine::ended::Ended;
 use crate::engine::journal_writer::Durability;
 use crate::engine::run_state::Engine;
@@ -24,6 +24,10 @@ use crate::store::{Inbox, ScheduleChange};
 pub(crate) struct Begin {
     pub(crate) run: RunId,
     pub(crate) parent: Option<Parent>,
+    /// The outermost run around it, if it is nested.
+    pub(crate) root: Option<RunId>,
+    /// The call that spawned it, if it is a task.
+    pub(crate) task: Option<TaskOrigin>,
     /// Where it receives signals and answers, if it is nested.
     pub(crate) address: Option<Address>,
     pub(crate) depth: Option<u32>,
@@ -79,6 +83,8 @@ impl Begin {
         Self {
             run,
             parent: None,
+            root: None,
+            task: None,
             address: None,
             depth: None,
             ceiling,

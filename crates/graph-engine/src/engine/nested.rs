@@ -122,6 +122,8 @@ impl StepContext {
         Begin {
             run,
             parent: Some(parent),
+            root: Some(self.facts.root().clone()),
+            task: None,
             address: None,
             depth: Some(depth),
             ceiling,

@@ -22,8 +22,10 @@ use crate::step::{
 };
 use crate::tool_caller::{GuardedCall, Request, unfit_parameters};
 use crate::{backoff, threads};
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -270,7 +272,7 @@ impl StepContext {
                     .tool_caller
                     .call(request.tool, &mut request.arguments, &slot.call)
                     .map_err(|mismatch| Failure::permanent(unfit_parameters(slot.call.tool(), &mismatch)))?;
-                self.bounded(node.timeout, GuardedCall(calling)).await??;
+                self.bounded(node.timeout, self.unless_killed(GuardedCall(calling))).await??;
                 let answer = judge(tool, slot.tool_caller.outcome())?;
                 if is_thread {
                     let answer = answer.unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value());
@@ -385,6 +387,20 @@ impl StepContext {
             () = self.runtime.clock.sleep(bound) => {
                 Err(Box::new(Failure::of(Category::Transient, timed_out(bound))))
             }
+        }
+    }
+
+    /// Waits for the answer of a tool, or drops its call when the run is killed.
+    async fn unless_killed<T>(&self, call: impl Future<Output = Result<T, Box<Failure>>>) -> Result<T, Box<Failure>> {
+        let mut call = pin!(call);
+        // Most tools of a pipeline answer at once.
+        if let Poll::Ready(answer) = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
+            return answer;
+        }
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            () = Box::pin(self.facts.stop.killed()) => Err(Box::new(Failure::of(Category::Cancelled, "the run was killed"))),
         }
     }
 

@@ -49,6 +49,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
     }
     let hooks = settings.hooks.iter().zip(1..).map(|(hook, at)| loader.hook(hook, at)).collect::<Result<_, _>>()?;
     let patterns: Result<Vec<_>, _> = graph.permissions.iter().map(Pattern::new).collect();
+    let permissions = Grants::new(patterns.map_err(|error| say(&error))?);
     let id = GraphId::new(graph.id).map_err(|error| say(&error))?;
     let tools: Vec<CompiledTool> = tools.into_iter().map(load_tool).collect::<Result<_, _>>()?;
     let facts = GraphFacts {
@@ -57,6 +58,8 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         tools: tools.iter().map(|tool| tool.id.clone()).collect(),
         env: graph.env.clone(),
         untrusted,
+        #[cfg(feature = "tasks")]
+        permissions: permissions.clone(),
     };
     let key = |key: &KeyIr| CompiledKey {
         name: key.name.clone(),
@@ -73,7 +76,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         digest: graph.digest.parse().map_err(|error| say(&error))?,
         signer: graph.signer.parse().map_err(|error| say(&error))?,
         start: graph.start,
-        permissions: Grants::new(patterns.map_err(|error| say(&error))?),
+        permissions,
         env: graph.env,
         keys: keys.iter().map(key).collect(),
         tools,

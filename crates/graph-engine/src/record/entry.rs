@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::activation::{Arrival, TakenEdges, writes_of};
 use crate::address::Address;
-use crate::call::Parent;
+use crate::call::{Parent, TaskOrigin};
 use crate::failure::{HeldFailure, ItemFailure, LastError, SuppressedError, is_zero};
 use crate::graph::{GraphTables, MOST_BRANCHES};
 use crate::record::version_2;
@@ -169,6 +169,9 @@ pub struct Start {
     /// The visit of another run that this run belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// The run whose task it is, and the call that spawned it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskOrigin>,
     /// Where it receives signals and answers, if it is nested and can wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,

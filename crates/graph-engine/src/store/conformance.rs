@@ -68,6 +68,8 @@ pub async fn waiting_suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F
     a_run_is_claimed_by_one(&make().await).await;
     runs_that_were_left_behind_are_claimed(&make().await).await;
     a_cancelled_run_that_waits_is_claimed(&make().await).await;
+    a_run_is_cancelled_at_a_time(&make().await).await;
+    a_killed_run_is_cancelled(&make().await).await;
     a_postponed_run_is_not_claimed_before(&make().await).await;
     a_store_has_news(&make().await).await;
     open_waits::open_waits_are_listed_with_what_they_ask(&make().await).await;
@@ -716,6 +718,57 @@ pub async fn a_cancelled_run_that_waits_is_claimed(store: &impl Store) {
     assert!(claimed.len() == 1 && claimed[0].lease.cancel_request().is_set(), "and its worker knows why");
     store.append(&claimed[0].lease, 2, vec![record(2)], Status::Cancelled).await.expect("a worker can end it");
     assert!(matches!(store.cancel(&id).await, Err(StoreError::Ended { .. })), "then it has ended");
+}
+
+/// A run that is to end at a time is claimed then if it waits, and its holder learns of it then.
+pub async fn a_run_is_cancelled_at_a_time(store: &impl Store) {
+    let now = time(store).await;
+    let id = waiting(store, "timed", now + 3_600_000).await;
+    store.cancel_at(&id, now + 1_800_000).await.expect("a run that waits can be cancelled at a time");
+    assert_eq!(next_wake(store).await, Some(now + 1_800_000), "it can continue at the earlier of both times");
+    assert!(claim(store, 10).await.is_empty(), "which has not come");
+    for at in [now, now + 900_000] {
+        store.cancel_at(&id, at).await.expect("a run that waits can be cancelled at a time");
+    }
+    assert_eq!(next_wake(store).await, Some(now), "the earliest time counts");
+    let claimed = claim(store, 10).await.pop().expect("a run whose time has come is claimed");
+    assert!(claimed.lease.cancel_request().is_set(), "and its worker knows why");
+    store.append(&claimed.lease, 2, vec![record(2)], Status::Running).await.expect("its holder can append");
+    drop(claimed);
+    let lease = store.lease_ignoring_cancel(&id).await.expect("a run that nobody holds can be leased");
+    assert!(!lease.cancel_request().is_set(), "the request can be forgotten");
+    store.append(&lease, 3, vec![record(3)], Status::Running).await.expect("its holder can append");
+    drop(lease);
+    let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
+    assert!(!lease.cancel_request().is_set(), "for good");
+    store.cancel_at(&id, time(store).await + 50).await.expect("a run that is held can be cancelled at a time");
+    for _ in 0..1_000 {
+        if lease.cancel_request().is_set() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(lease.cancel_request().is_set(), "its holder learns of it when the time has come");
+    store.append(&lease, 4, vec![record(4)], Status::Completed).await.expect("its holder can append");
+    let late = store.cancel_at(&id, now).await;
+    assert!(matches!(late, Err(StoreError::Ended { .. })), "what ended is Ended");
+    assert!(matches!(store.cancel_at(&run("nobody"), now).await, Err(StoreError::NotFound(_))), "no run is NotFound");
+}
+
+/// A run that is killed is cancelled too, whether somebody holds it or not.
+pub async fn a_killed_run_is_cancelled(store: &impl Store) {
+    let (held, waits) = (run("held"), waiting(store, "waits", time(store).await + 3_600_000).await);
+    let lease = store.create(&held, "test/waits", vec![first()]).await.expect("a new run can be created");
+    for id in [&held, &waits] {
+        store.kill(id).await.expect("a run that has not ended can be killed");
+        assert!(store.find(id).await.expect("a run can be found").is_cancelling, "which the list shows");
+    }
+    assert!(lease.cancel_request().is_set(), "the holder learns of it");
+    let claimed = claim(store, 10).await.pop().expect("a run that waits and was killed is claimed");
+    assert!(claimed.lease.cancel_request().is_set(), "and its worker knows why");
+    store.append(&lease, 1, vec![record(1)], Status::Cancelled).await.expect("its holder can append");
+    assert!(matches!(store.kill(&held).await, Err(StoreError::Ended { .. })), "what ended is Ended");
+    assert!(matches!(store.kill(&run("nobody")).await, Err(StoreError::NotFound(_))), "no run is NotFound");
 }
 
 /// A run that was postponed is not claimed before that time.

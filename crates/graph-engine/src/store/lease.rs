@@ -47,6 +47,8 @@ pub struct CancelRequest(Arc<Mutex<RequestState>>);
 #[derive(Default)]
 struct RequestState {
     is_set: bool,
+    /// Whether calls in progress are dropped.
+    kills: bool,
     /// The stop of the run's engine, once there is an engine.
     stop: Option<Stop>,
 }
@@ -54,11 +56,19 @@ struct RequestState {
 impl CancelRequest {
     /// Makes the request.
     pub fn set(&self) {
+        self.make(false);
+    }
+
+    /// Makes the request that the run end at once: its calls in progress are dropped.
+    pub fn kill(&self) {
+        self.make(true);
+    }
+
+    fn make(&self, kills: bool) {
         let mut request = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         request.is_set = true;
-        if let Some(stop) = &request.stop {
-            stop.set();
-        }
+        request.kills |= kills;
+        request.pass_on();
     }
 
     /// Whether it was made.
@@ -69,10 +79,18 @@ impl CancelRequest {
     /// Sets `stop` when the request is made, or at once if it was made before.
     fn tell(&self, stop: &Stop) {
         let mut request = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if request.is_set {
-            stop.set();
-        }
         request.stop = Some(stop.clone());
+        request.pass_on();
+    }
+}
+
+impl RequestState {
+    fn pass_on(&self) {
+        match &self.stop {
+            Some(stop) if self.kills => stop.kill(),
+            Some(stop) if self.is_set => stop.set(),
+            _ => {}
+        }
     }
 }
 

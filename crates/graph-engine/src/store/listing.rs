@@ -46,6 +46,8 @@ pub struct RunFilter {
     pub statuses: Vec<Status>,
     /// The run that they are inside of.
     pub within: Within,
+    /// The run whose [tasks](RunSummary::owner) they are.
+    pub owner: Option<RunId>,
 }
 
 /// The run that a run is inside of. Stores match it exhaustively, so it is not `#[non_exhaustive]`.
@@ -69,6 +71,7 @@ impl RunFilter {
             Within::Run(parent) => run.parent.as_ref() == Some(parent),
         };
         within
+            && self.owner.as_ref().is_none_or(|owner| Some(owner) == run.owner.as_ref())
             && self.graph.as_ref().is_none_or(|graph| *graph == run.graph)
             && self.version.as_ref().is_none_or(|version| Some(version) == run.version.as_ref())
             && self.digest.as_ref().is_none_or(|digest| Some(digest) == run.digest.as_ref())
@@ -330,6 +333,8 @@ impl WaitPosition {
 pub struct RunStart {
     /// The run that it is inside of.
     pub parent: Option<RunId>,
+    /// The run whose task it is.
+    pub owner: Option<RunId>,
     /// The graph's digest.
     pub digest: Option<Digest>,
     /// The digest of the graph's meaning.
@@ -351,6 +356,7 @@ impl RunStart {
         #[derive(Deserialize)]
         struct Start {
             parent: Option<Parent>,
+            task: Option<Task>,
             digest: Option<Digest>,
             meaning: Option<Digest>,
             version: Option<String>,
@@ -359,9 +365,14 @@ impl RunStart {
         struct Parent {
             run: RunId,
         }
+        #[derive(Deserialize)]
+        struct Task {
+            owner: RunId,
+        }
         let start = records.first().and_then(|first| serde_json::from_str::<Start>(&first.body).ok());
-        start.map_or_else(Self::default, |Start { parent, digest, meaning, version }| Self {
+        start.map_or_else(Self::default, |Start { parent, task, digest, meaning, version }| Self {
             parent: parent.map(|parent| parent.run),
+            owner: task.map(|task| task.owner),
             digest,
             meaning,
             version,
@@ -399,6 +410,8 @@ pub struct RunSummary {
     pub updated: Option<SystemTime>,
     /// The run that it is inside of.
     pub parent: Option<RunId>,
+    /// The run whose task it is: the outermost run around the call that spawned it.
+    pub owner: Option<RunId>,
     /// Its holder.
     pub holder: Option<Holder>,
     /// Whether somebody [cancelled](crate::Store::cancel) it, and that request still holds.
@@ -426,6 +439,7 @@ impl RunSummary {
             created: None,
             updated: None,
             parent: None,
+            owner: None,
             holder: None,
             is_cancelling: false,
             digest: None,
@@ -439,8 +453,8 @@ impl RunSummary {
     /// The same summary with the facts from the journal's first record.
     #[must_use]
     pub fn with_start(self, start: RunStart) -> Self {
-        let RunStart { parent, digest, meaning, version } = start;
-        Self { parent, digest, meaning, version, ..self }
+        let RunStart { parent, owner, digest, meaning, version } = start;
+        Self { parent, owner, digest, meaning, version, ..self }
     }
 
     /// Whether the run continues under this graph, as far as the store says: it has the id and the

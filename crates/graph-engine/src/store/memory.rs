@@ -79,6 +79,8 @@ struct StoredRun {
     holder: Option<CancelRequest>,
     /// Whether it is to end as cancelled.
     is_cancelling: bool,
+    /// The time of the store at which it is to end as cancelled.
+    cancel_at: Option<i64>,
     start: RunStart,
     /// The waits that are open.
     waits: BTreeMap<WaitId, Wait>,
@@ -131,7 +133,10 @@ impl MemoryStore {
             return Err(StoreError::Leased { run: run.clone(), holder: "this process".to_owned() });
         }
         let lease = self.lease_to(run, found.token + 1);
-        found.is_cancelling &= !ignores_cancel;
+        found.cancel_if_due(self.clock.now());
+        if ignores_cancel {
+            (found.is_cancelling, found.cancel_at) = (false, None);
+        }
         if found.is_cancelling {
             lease.cancel_request().set();
         }
@@ -169,6 +174,7 @@ impl MemoryStore {
                     token,
                     holder: Some(lease.cancel_request().clone()),
                     is_cancelling: false,
+                    cancel_at: None,
                     created: now,
                     updated: now,
                     leased: now,
@@ -184,6 +190,24 @@ impl MemoryStore {
     /// Wakes workers.
     fn tell(&self) {
         self.news.send_modify(|news| *news += 1);
+    }
+
+    /// Asks that a run end as cancelled, at once or at a time of the store.
+    async fn stop(&self, run: &RunId, at: Option<i64>, ask: impl Fn(&CancelRequest) + Send) -> Result<(), StoreError> {
+        let mut runs = self.runs();
+        let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
+        if found.holder.is_none() && !matches!(found.status, Status::Running | Status::Waiting) {
+            return Err(StoreError::Ended { run: run.clone(), status: found.status });
+        }
+        match at {
+            Some(at) => found.cancel_at = found.cancel_at.into_iter().chain([at]).min(),
+            None => {
+                found.is_cancelling = true;
+                found.holder.iter().for_each(ask);
+            }
+        }
+        self.tell();
+        Ok(())
     }
 
     /// A lease that is not recorded yet.
@@ -207,7 +231,16 @@ impl StoredRun {
             return None;
         }
         let at = readiness(self.status, self.is_cancelling, self.waits.values(), self.signals.untaken.values());
-        at.map(|at| at.max(self.later))
+        let cancel_at = self.cancel_at.filter(|_| self.status == Status::Waiting);
+        at.into_iter().chain(cancel_at).min().map(|at| at.max(self.later))
+    }
+
+    /// Makes the request to cancel it if the time has come.
+    fn cancel_if_due(&mut self, now: i64) {
+        if self.cancel_at.is_some_and(|at| at <= now) {
+            self.is_cancelling = true;
+            self.holder.iter().for_each(CancelRequest::set);
+        }
     }
 
     fn summary(&self, id: &RunId) -> RunSummary {
@@ -221,6 +254,7 @@ impl StoredRun {
             created: Some(self.created),
             updated: Some(self.updated),
             parent: self.start.parent.clone(),
+            owner: self.start.owner.clone(),
             holder: self.holder.is_some().then(holder),
             is_cancelling: self.is_cancelling,
             digest: self.start.digest,
@@ -311,7 +345,7 @@ impl Store for MemoryStore {
             let code = failure_code(&records, status);
             run.records.extend(records);
             if matches!(status, Status::Completed | Status::CompletedWithErrors | Status::Cancelled) {
-                run.is_cancelling = false;
+                (run.is_cancelling, run.cancel_at) = (false, None);
             }
             waits.close.iter().for_each(|id| drop(run.waits.remove(id)));
             run.waits.extend(waits.open.into_iter().map(|wait| (wait.id.clone(), wait)));
@@ -352,6 +386,7 @@ impl Store for MemoryStore {
                 }
                 run.tries += 1;
                 let lease = self.lease_to(&id, run.token + 1);
+                run.cancel_if_due(now);
                 if run.is_cancelling {
                     lease.cancel_request().set();
                 }
@@ -512,18 +547,30 @@ impl Store for MemoryStore {
     }
 
     fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
+        Box::pin(self.stop(run, None, CancelRequest::set))
+    }
+
+    fn cancel_at<'a>(&'a self, run: &'a RunId, at: i64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let mut runs = self.runs();
-            let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
-            match (&found.holder, found.status) {
-                (Some(request), _) => request.set(),
-                (None, Status::Running | Status::Waiting) => {}
-                (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
-            }
-            found.is_cancelling = true;
-            self.tell();
+            self.stop(run, Some(at), CancelRequest::set).await?;
+            // Holders do not look at the time.
+            let (runs, clock, run) = (Arc::downgrade(&self.runs), Arc::clone(&self.clock), run.clone());
+            tokio::spawn(async move {
+                while let left @ 1.. = at.saturating_sub(clock.now()) {
+                    clock.sleep(left).await;
+                }
+                if let Some(runs) = runs.upgrade()
+                    && let Some(found) = runs.lock().unwrap_or_else(PoisonError::into_inner).runs.get_mut(&run)
+                {
+                    found.cancel_if_due(clock.now());
+                }
+            });
             Ok(())
         })
+    }
+
+    fn kill<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
+        Box::pin(self.stop(run, None, CancelRequest::kill))
     }
 
     fn remove<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {

@@ -45,7 +45,7 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// Six methods have no default implementation: [`create`](Store::create), [`append`](Store::append),
 /// [`load`](Store::load), [`lease`](Store::lease), [`runs`](Store::runs) and [`find`](Store::find). The defaults of
 /// [`load_from`](Store::load_from) and [`list`](Store::list) work for any store. The defaults of [`cancel`](Store::cancel),
-/// [`lease_ignoring_cancel`](Store::lease_ignoring_cancel) and [`remove`](Store::remove) refuse. So do those of
+/// [`cancel_at`](Store::cancel_at), [`kill`](Store::kill), [`lease_ignoring_cancel`](Store::lease_ignoring_cancel) and [`remove`](Store::remove) refuse. So do those of
 /// [`now`](Store::now) and [`append_waiting`](Store::append_waiting): graphs that can wait do not start with such a store. The
 /// default of [`open_waits`](Store::open_waits) refuses too: such a store has no list of what its runs wait for. The
 /// defaults of [`claim`](Store::claim), [`next_wake`](Store::next_wake), [`news`](Store::news) and
@@ -298,6 +298,22 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         let _ = run;
         unsupported("pass on that a run should stop")
+    }
+
+    /// Asks that a run end as cancelled at a time of the store, as [`Store::cancel`] does then. Of several times, the earliest counts. A
+    /// run that waits can be [claimed](Store::claim) at that time. The request is dropped with that of [`Store::cancel`].
+    ///
+    /// [`StoreError::Ended`] if the run has ended.
+    fn cancel_at<'a>(&'a self, run: &'a RunId, at: i64) -> StoreFuture<'a, ()> {
+        let _ = (run, at);
+        unsupported("pass on that a run should stop later")
+    }
+
+    /// As [`Store::cancel`], and the holder of the run drops the calls in progress. A call that was dropped may have had its effect. A tool
+    /// that blocks its thread cannot be dropped.
+    fn kill<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
+        let _ = run;
+        unsupported("pass on that a run should end at once")
     }
 
     /// Removes a run for good, with the runs inside it. All of them are removed at once, also if there is a crash.

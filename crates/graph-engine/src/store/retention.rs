@@ -91,6 +91,7 @@ mod tests {
             created: Some(at(day)),
             updated: Some(at(day)),
             parent: parent.map(|parent| RunId::new(parent).unwrap()),
+            owner: None,
             holder: None,
             is_cancelling: false,
             digest: None,

@@ -90,6 +90,9 @@ pub struct StoreClock {
     last: Mutex<Option<Seen>>,
 }
 
+/// The longest sleep without a look at the time: the time of day may be set while somebody sleeps.
+const LONGEST_SLEEP: i64 = 30_000;
+
 /// The time that was seen last, and when, by the monotonic time of the clock.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
@@ -106,6 +109,11 @@ impl StoreClock {
     /// Returns the time, in milliseconds since the Unix epoch.
     pub fn now(&self) -> i64 {
         self.not_before(i64::MIN)
+    }
+
+    /// Waits a number of milliseconds, or less if the time of day may be set meanwhile.
+    pub(super) async fn sleep(&self, milliseconds: i64) {
+        self.clock.sleep(Duration::from_millis(milliseconds.clamp(0, LONGEST_SLEEP).unsigned_abs())).await;
     }
 
     /// As [`StoreClock::now`], but not before a time that the store has recorded.

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use graph_engine::address::Address;
-use graph_engine::call::Parent;
+use graph_engine::call::{Parent, TaskOrigin};
 use graph_engine::engine::Ended;
 use graph_engine::graph::{GraphTables, tables};
 use graph_engine::machine::Machine;
@@ -13,7 +13,7 @@ use graph_engine::run_secrets::{RunSecrets, hidden};
 use graph_engine::step::is_nested_id;
 use graph_engine::{EncryptionKey, Status};
 use graph_model::digest::{Digest, hex};
-use graph_model::name::RunId;
+use graph_model::name::{GraphId, RunId};
 use graph_model::timestamp;
 use graph_model::value::canonical_json;
 use graph_signing::{Fingerprint, PublicKey};
@@ -278,6 +278,9 @@ pub(super) fn begins(
     } else if !start.shared.is_empty() {
         return Err("it shares keys with a run around it, and is in none".to_owned());
     }
+    if let Some(task) = &start.task {
+        is_task(run, &code.id, task, start)?;
+    }
     if start.address.is_some() && (start.parent.is_none() || !code.can_park) {
         return Err("it names where it receives signals, which only a nested run that can wait does".to_owned());
     }
@@ -295,6 +298,21 @@ pub(super) fn begins(
         }
         _ => Ok(()),
     }
+}
+
+/// Fails unless a call of another run can spawn this run.
+fn is_task(run: &RunId, graph: &GraphId, task: &TaskOrigin, start: &Start) -> Result<(), String> {
+    if task.task_id(graph) != *run {
+        return Err(format!("visit {} of run `{}` spawns no task of this id", task.by.step, task.by.run));
+    }
+    if start.parent.is_some() || start.from.is_some() || start.limit.is_some() {
+        return Err("it is a task, which is in no run, began at no position of another one, and has no limit of steps"
+            .to_owned());
+    }
+    if start.depth.is_none() || start.capabilities.is_none() {
+        return Err("what a task may use is left to it by the run that spawned it, and not written down".to_owned());
+    }
+    Ok(())
 }
 
 /// Fails unless a visit of another run can begin this run.

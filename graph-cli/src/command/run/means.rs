@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use graph_runtime::dynamic::Library;
-use graph_runtime::{Builder, EncryptionKey, HttpPolicy, Pattern, Runtime, Spaces, ToolConfig};
+use graph_runtime::{Builder, EncryptionKey, HttpPolicy, Pattern, Runtime, Spaces, Tasks, ToolConfig};
 
 use super::authority::Authority;
 use super::failure::{RunCommandFailure, USAGE};
@@ -66,27 +66,29 @@ impl MeansArguments {
         }
     }
 
-    /// Returns the builder of a runtime with the tools, spaces, grants and secrets of the runs of a graph.
+    /// Returns the builder of a runtime with the tools, spaces, grants and secrets of the runs of a graph, and the tasks of the runtime.
     pub(in crate::command) fn equip(
         &self,
         library: &Library,
         places: &Places,
         authority: &Authority,
-    ) -> Result<Builder, RunCommandFailure> {
+    ) -> Result<(Builder, Tasks), RunCommandFailure> {
         let spaces = self.spaces(library, places)?;
         let tools = match &self.models {
             Some(models) => self.tools(library)?.agents(models::agents(models, spaces.clone())?),
             None => self.tools(library)?,
         };
-        let builder = Runtime::builder().tools(tools).spaces(spaces);
+        let tasks = library.tasks();
+        let builder = Runtime::builder().tools(tools.tasks(tasks.clone())).spaces(spaces);
         let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));
         let builder = builder.map_err(|error| RunCommandFailure::of(USAGE, error))?;
-        Ok(match &self.encryption_key {
+        let builder = match &self.encryption_key {
             Some(path) => {
                 builder.encrypt_with(EncryptionKey::load(path).map_err(|error| RunCommandFailure::of(UNDONE, error))?)
             }
             None => builder,
-        })
+        };
+        Ok((builder, tasks))
     }
 
     fn tools(&self, library: &Library) -> Result<ToolConfig, RunCommandFailure> {

@@ -1,0 +1,438 @@
+//! Tasks: runs that calls of other runs spawn, and that continue by themselves.
+//!
+//! A task is a run of its own in the store. The process that spawned it runs it. If that process dies, a [worker](crate::Worker) that
+//! knows its graph continues it, or whoever waits for it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use graph_model::capability::{Capability, Grants, Pattern};
+use graph_model::name::{ItemId, RunId};
+use graph_model::program::{ItemType, Verb};
+use graph_model::timestamp::unix_milliseconds;
+use graph_model::value::Value;
+
+use crate::address::Address;
+use crate::admission::granted;
+use crate::call::{Call, TaskOrigin};
+use crate::engine::Begin;
+use crate::error::{ResumeError, StartError};
+use crate::failure::{ActionError, Category};
+use crate::graph::tables;
+use crate::graphless::RecordedOutcome;
+use crate::machine::Machine;
+use crate::outcome::OutcomeError;
+use crate::payload::payload;
+use crate::run::Work;
+use crate::runtime::{Options, Runtime};
+use crate::services::RuntimeServices;
+use crate::signal::{is_received, seal};
+use crate::status::Status;
+use crate::step::{TOO_DEEP, TakenSignal};
+use crate::store::{Page, Received, RunFilter, RunSummary, Signal, SignalPlace, Store, StoreError};
+
+/// The interval at which a task is looked at whose store has no news (R117).
+const LOOK: Duration = Duration::from_millis(500);
+/// The name of the signals that have the messages for an agent.
+const STEER: &str = "steer";
+/// The tool by which an agent asks its model, and reads its messages.
+const MODEL: &str = "rye/agent/model";
+
+/// Finds the graph with an id.
+///
+/// # Errors
+///
+/// The reason why there is such a graph, and its tasks cannot begin.
+pub type FindGraph = dyn Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync;
+
+/// The graphs that calls can spawn as tasks, and the runtime that runs them. Clones share both.
+///
+/// The tools `rye/orchestrate/…` use it, if the program gives it to its `ToolConfig` and to its runtime:
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::{MemoryStore, Runtime, SecretKey, Tasks};
+///
+/// let tasks = Tasks::new(|_| Ok(None));
+/// let runtime = Runtime::builder().store(MemoryStore::new()).sign_with(SecretKey::generate()?).build()?;
+/// tasks.serve(&runtime);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A task belongs to its owner, the outermost run around the call that spawned it. Only calls of the owner and of runs inside it can see
+/// the task, wait for it, or stop it. It may use the capabilities that the call has and nothing else, in whatever process it runs.
+#[derive(Clone)]
+pub struct Tasks(Arc<TasksInner>);
+
+struct TasksInner {
+    find: Box<FindGraph>,
+    /// The runtime owns the settings of its tools, and these own the tasks.
+    runtime: OnceLock<Weak<RuntimeServices>>,
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tasks")
+    }
+}
+
+/// Which of the tasks a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitFor {
+    /// All of them.
+    All,
+    /// One of them.
+    Any,
+}
+
+/// The way in which tasks are stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopTask {
+    /// After the calls in progress.
+    Cancel,
+    /// At once: calls in progress are dropped.
+    Kill,
+    /// As [`StopTask::Cancel`], when some time has passed.
+    CancelAfter(Duration),
+}
+
+/// The maximum number of tasks of a run that have not ended.
+pub const MAX_TASKS: usize = 1_000;
+
+/// A message for an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Steering {
+    /// Its id, which no other message of the run has.
+    pub id: String,
+    /// The text.
+    pub text: String,
+}
+
+impl Tasks {
+    /// Tasks of the graphs that `find` finds.
+    pub fn new(find: impl Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(TasksInner { find: Box::new(find), runtime: OnceLock::new() }))
+    }
+
+    /// Lets a runtime run the tasks: the one whose tools spawn them. The first runtime counts.
+    pub fn serve(&self, runtime: &Runtime) {
+        self.0.runtime.get_or_init(|| Arc::downgrade(&runtime.inner));
+    }
+
+    /// Starts a run of a graph as a task, and returns its id. Its beginning is durable then. A call that is made again after a crash finds
+    /// the task that it spawned.
+    ///
+    /// # Errors
+    ///
+    /// If the run may not call the graph, there is no such graph, it cannot begin with these inputs, or the owner has
+    /// [too many](MAX_TASKS) tasks.
+    pub async fn spawn(&self, call: &Call, graph: &ItemId, inputs: Value) -> Result<RunId, ActionError> {
+        let (runtime, store) = self.serving()?;
+        let facts = &call.run;
+        let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(graph));
+        if !facts.allows(&capability) || !facts.graph.permissions.allow(&capability) {
+            let message = format!("Permission denied: '{capability}' not covered by capabilities");
+            return Err(ActionError::permanent(message));
+        }
+        let depth = facts.depth.checked_sub(1).ok_or_else(|| ActionError::permanent(TOO_DEEP))?;
+        let machine = (self.0.find)(graph).map_err(ActionError::permanent)?;
+        let machine = machine.ok_or_else(|| ActionError::permanent(format!("there is no graph or agent `{graph}`")))?;
+        let origin = TaskOrigin::of(call);
+        let id = origin.task_id(&tables(machine.graph()).id);
+        let statuses = vec![Status::Running, Status::Waiting];
+        let filter = RunFilter { owner: Some(origin.owner.clone()), statuses, ..RunFilter::default() };
+        let unfinished = store.runs(&filter, &Page { size: MAX_TASKS, after: None }).await.map_err(failed)?.runs;
+        if unfinished.len() >= MAX_TASKS && unfinished.iter().all(|task| task.run != id) {
+            let message =
+                format!("run `{}` has {MAX_TASKS} tasks that have not ended, which is the limit", origin.owner);
+            return Err(ActionError::permanent(message));
+        }
+        let ceiling: Vec<Grants> = facts.ceiling.iter().chain([&facts.graph.permissions]).cloned().collect();
+        let patterns = granted(&*machine, &ceiling);
+        let patterns = patterns.iter().map(Pattern::new).collect::<Result<Vec<_>, _>>();
+        let capabilities = patterns.map_err(|error| ActionError::permanent(error.to_string()))?;
+        let options = Options {
+            run: Some(id.clone()),
+            capabilities: Some(Grants::new(capabilities)),
+            depth: Some(depth),
+            ..Options::default()
+        };
+        let begin = runtime.begin_with(id.clone(), options);
+        let begin = Begin { task: Some(origin), ..begin };
+        match runtime.launch(begin, machine, inputs).await {
+            // It runs on by itself.
+            Ok(task) => drop(task),
+            Err(StartError::Exists { run }) => {
+                self.of(call, &run).await?;
+            }
+            Err(StartError::Store { source, .. }) => return Err(failed(source)),
+            Err(error) => return Err(ActionError::permanent(error.to_string())),
+        }
+        Ok(id)
+    }
+
+    /// Waits until tasks of the run have ended, or until a time is over. Returns all of them, in their order. Continues those that nobody
+    /// continues, if their graph is here.
+    ///
+    /// # Errors
+    ///
+    /// If one of them is no task of the run, or the run is cancelled meanwhile.
+    pub async fn wait(
+        &self,
+        call: &Call,
+        tasks: &[RunId],
+        wait_for: WaitFor,
+        limit: Option<Duration>,
+    ) -> Result<Vec<RecordedOutcome>, ActionError> {
+        let (runtime, store) = self.serving()?;
+        let clock = &runtime.inner.clock;
+        let until = limit.map(|limit| clock.monotonic().saturating_add(limit));
+        let (mut seen, mut told) = (0, BTreeSet::new());
+        loop {
+            let mut ended = 0;
+            for task in tasks {
+                let found = self.of(call, task).await?;
+                match found.status {
+                    Status::Running | Status::Waiting => self.go_on(&runtime, &found, &mut told).await,
+                    _ => ended += 1,
+                }
+            }
+            let left = until.map(|until| until.saturating_sub(clock.monotonic()));
+            let is_met = match wait_for {
+                WaitFor::All => ended == tasks.len(),
+                WaitFor::Any => ended > 0 || tasks.is_empty(),
+            };
+            if is_met || left.is_some_and(|left| left.is_zero()) {
+                let mut outcomes = Vec::with_capacity(tasks.len());
+                for task in tasks {
+                    outcomes.push(self.outcome(call, task).await?);
+                }
+                return Ok(outcomes);
+            }
+            let news = async {
+                match store.news(seen).await {
+                    Ok(found) => found,
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                found = news => seen = found,
+                () = clock.sleep(left.map_or(LOOK, |left| left.min(LOOK))) => {}
+                () = call.cancelled() => {
+                    return Err(ActionError::new(Category::Cancelled, "the run was cancelled while it waited for tasks"));
+                }
+            }
+        }
+    }
+
+    /// Returns the outcome of a task of the run, as its journal says. Its chain and its signatures are verified.
+    ///
+    /// # Errors
+    ///
+    /// If it is no task of the run, or its journal was changed.
+    pub async fn outcome(&self, call: &Call, task: &RunId) -> Result<RecordedOutcome, ActionError> {
+        let (runtime, _) = self.serving()?;
+        self.of(call, task).await?;
+        let outcome = runtime.recorded_outcome(task).await.map_err(|error| match error {
+            OutcomeError::Store { source, .. } => failed(source),
+            error => ActionError::permanent(error.to_string()),
+        })?;
+        // The store's word for the owner is not signed.
+        if outcome.owner.as_ref() != Some(call.run.root()) {
+            return Err(unknown(task));
+        }
+        Ok(outcome)
+    }
+
+    /// Returns the tasks of the run, the newest first; those with one of these statuses, if there are any.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub async fn list(&self, call: &Call, statuses: Vec<Status>) -> Result<Vec<RunSummary>, ActionError> {
+        let (_, store) = self.serving()?;
+        let filter = RunFilter { owner: Some(call.run.root().clone()), statuses, ..RunFilter::default() };
+        tasks_of(&*store, &filter).await.map_err(failed)
+    }
+
+    /// Stops a task of the run, and the tasks of that one. Returns false if it has ended already.
+    ///
+    /// # Errors
+    ///
+    /// If it is no task of the run, or the store cannot pass the request on.
+    pub async fn stop(&self, call: &Call, task: &RunId, how: StopTask) -> Result<bool, ActionError> {
+        let (runtime, store) = self.serving()?;
+        self.of(call, task).await?;
+        let at = match how {
+            StopTask::CancelAfter(after) => Some(
+                runtime
+                    .inner
+                    .deadline_from_now(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+                    .await
+                    .map_err(failed)?,
+            ),
+            StopTask::Cancel | StopTask::Kill => None,
+        };
+        let (mut is_first, mut open, mut told) = (true, vec![task.clone()], BTreeSet::new());
+        let mut stopped = false;
+        while let Some(run) = open.pop() {
+            let asked = match (how, at) {
+                (StopTask::CancelAfter(_), Some(at)) => store.cancel_at(&run, at).await,
+                (StopTask::Kill, _) => store.kill(&run).await,
+                _ => store.cancel(&run).await,
+            };
+            match asked {
+                Ok(()) => stopped |= is_first,
+                Err(StoreError::Ended { .. } | StoreError::NotFound(_)) => {}
+                Err(error) => return Err(failed(error)),
+            }
+            is_first = false;
+            let statuses = vec![Status::Running, Status::Waiting];
+            let filter = RunFilter { owner: Some(run.clone()), statuses, ..RunFilter::default() };
+            open.extend(tasks_of(&*store, &filter).await.map_err(failed)?.into_iter().map(|found| found.run));
+            if at.is_none()
+                && let Ok(found) = store.find(&run).await
+                && matches!(found.status, Status::Running | Status::Waiting)
+            {
+                // A run that nobody continues ends only if somebody does.
+                self.go_on(&runtime, &found, &mut told).await;
+            }
+        }
+        Ok(stopped)
+    }
+
+    /// Sends a message to a task of the run that is an agent, whose model gets it with the next turn. The message is durable then.
+    ///
+    /// # Errors
+    ///
+    /// If it is no task of the run, no agent, or has ended.
+    pub async fn steer(&self, call: &Call, task: &RunId, text: &str) -> Result<(), ActionError> {
+        let (runtime, store) = self.serving()?;
+        let found = self.of(call, task).await?;
+        let machine = self.graph_of(&found);
+        let machine =
+            machine.ok_or_else(|| ActionError::permanent(format!("the graph of task `{task}` is not here")))?;
+        if !tables(machine.graph()).tools.iter().any(|tool| tool.name() == MODEL) {
+            return Err(ActionError::permanent(format!("task `{task}` is no agent, and reads no messages")));
+        }
+        let key = runtime.inner.key.clone().ok_or_else(no_store)?;
+        let start = runtime.inner.start_of(tables(machine.graph()), task).await;
+        let start = start.map_err(|error| ActionError::permanent(error.to_string()))?.link;
+        let signal = Signal::new(STEER, call.idempotency_key(), payload(&Value::from(text)));
+        let (sealed, to) = (signal.clone(), task.clone());
+        let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
+        match store.receive(task, signal, seal).await {
+            Ok(Received::Accepted(_) | Received::Already { .. }) => Ok(()),
+            Err(error @ StoreError::Ended { .. }) => Err(ActionError::permanent(error.to_string())),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Returns the messages for the run of a call, in their order. Those that nobody with the key of the runtime received are left out.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub async fn messages(&self, call: &Call) -> Result<Vec<Steering>, ActionError> {
+        let Ok((runtime, store)) = self.serving() else { return Ok(Vec::new()) };
+        let facts = &call.run;
+        let (Some(start), Some(key), None) = (facts.start, &runtime.inner.key, &facts.parent) else {
+            return Ok(Vec::new());
+        };
+        let inbox = match store.inbox(&facts.id).await {
+            Err(StoreError::Unsupported(_)) => return Ok(Vec::new()),
+            inbox => inbox.map_err(failed)?,
+        };
+        let (address, key) = (Address::of_run(facts.id.clone(), start), key.public());
+        let messages = inbox.signals.into_iter().filter(|signal| signal.name == STEER).filter_map(|received| {
+            let SignalPlace { order, at } = received.place;
+            let value: Value = serde_json::from_str(&received.payload).ok()?;
+            let text = value.as_str()?.to_owned();
+            let (name, id, receipt) = (received.name, received.id, received.receipt);
+            let signal = TakenSignal { name, id, order, at, value, encrypted: None, receipt };
+            is_received(&address, &key, &signal).then_some(Steering { id: signal.id, text })
+        });
+        Ok(messages.collect())
+    }
+
+    /// Returns the runtime and its store.
+    fn serving(&self) -> Result<(Runtime, Arc<dyn Store>), ActionError> {
+        let inner = self.0.runtime.get().and_then(Weak::upgrade);
+        let inner = inner.ok_or_else(|| {
+            ActionError::permanent("no runtime runs the tasks of the program: `Tasks::serve` names it")
+        })?;
+        let store = inner.store.clone().ok_or_else(no_store)?;
+        Ok((Runtime { inner }, store))
+    }
+
+    /// Finds a task of the run, whose owner the store names.
+    async fn of(&self, call: &Call, task: &RunId) -> Result<RunSummary, ActionError> {
+        let (_, store) = self.serving()?;
+        match store.find(task).await {
+            Ok(found) if found.owner.as_ref() == Some(call.run.root()) => Ok(found),
+            // A run of somebody else is as unknown as no run.
+            Ok(_) | Err(StoreError::NotFound(_)) => Err(unknown(task)),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn graph_of(&self, task: &RunSummary) -> Option<Arc<dyn Machine>> {
+        let machine = (self.0.find)(&ItemId::new(task.graph.as_str()).ok()?).ok().flatten()?;
+        task.is_under(machine.graph()).then_some(machine)
+    }
+
+    /// Continues a task that nobody holds, if it can continue.
+    async fn go_on(&self, runtime: &Runtime, task: &RunSummary, told: &mut BTreeSet<RunId>) {
+        let now = || unix_milliseconds(runtime.inner.clock.now());
+        let is_due = || task.next_due.is_some_and(|due| unix_milliseconds(due) <= now());
+        let can_continue = match task.status {
+            Status::Running => true,
+            _ => task.is_cancelling || is_due(),
+        };
+        if task.holder.is_some() || !can_continue {
+            return;
+        }
+        let Some(machine) = self.graph_of(task) else { return };
+        let begin = runtime.begin_with(task.run.clone(), Options::default());
+        match runtime.relaunch(begin, machine).await {
+            Ok(Work::Running(running)) => drop(running),
+            Ok(Work::Ended(_) | Work::Gone) => {}
+            // Somebody else was quicker.
+            Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }) => {}
+            Err(error) => {
+                if told.insert(task.run.clone()) {
+                    tracing::warn!(run = %task.run, %error, "a task cannot be continued here");
+                }
+            }
+        }
+    }
+}
+
+/// Returns all runs that a filter accepts.
+async fn tasks_of(store: &dyn Store, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
+    let (mut page, mut all) = (Page::default(), Vec::new());
+    loop {
+        let found = store.runs(filter, &page).await?;
+        all.extend(found.runs);
+        match found.next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn no_store() -> ActionError {
+    ActionError::permanent(
+        "tasks are kept in a store, and the runtime has none: `graph run` gets one with `--store FILE`",
+    )
+}
+
+fn unknown(task: &RunId) -> ActionError {
+    ActionError::permanent(format!("the run has no task `{task}`"))
+}
+
+fn failed(error: StoreError) -> ActionError {
+    ActionError::transient(format!("the store of the tasks failed: {error}"))
+}
