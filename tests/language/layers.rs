@@ -315,10 +315,10 @@ fn import_cycles_are_small_and_stay_within_a_directory() {
 
 /// The maximum number of code lines below `graph-runtime` without features; blank lines, comments and tests do not
 /// count. It is lowered when there are fewer lines.
-const MOST_LINES: usize = 25_800;
+const MOST_LINES: usize = 25_950;
 
 /// The files that are compiled only with a feature.
-const OF_FEATURES: [&str; 17] = [
+const OF_FEATURES: [&str; 18] = [
     "item.rs",
     "ring.rs",
     "conformance.rs",
@@ -334,6 +334,7 @@ const OF_FEATURES: [&str; 17] = [
     "events/hub.rs",
     "events/log.rs",
     "src/schedules.rs",
+    "src/tasks.rs",
     "timetable.rs",
     "worker/ticks.rs",
 ];

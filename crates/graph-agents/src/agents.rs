@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use graph_engine::tasks::Steering;
+use graph_engine::tasks::TaskMessage;
 use graph_engine::{ActionError, Call};
 use graph_items::{Directive, Spaces};
 use graph_model::name::ItemId;
@@ -133,7 +133,7 @@ async fn steered(call: &Call, talk: &[Said]) -> Result<Vec<Said>, ActionError> {
     let Some(tasks) = call.tool_settings::<ToolConfig>().and_then(ToolConfig::own_tasks) else { return Ok(Vec::new()) };
     let is_known = |id: &str| talk.iter().any(|said| matches!(said, Said::Steer { id: known, .. } if known == id));
     let messages = tasks.messages(call).await?.into_iter().filter(|message| !is_known(&message.id));
-    Ok(messages.map(|Steering { id, text }| Said::Steer { id, text }).collect())
+    Ok(messages.map(|TaskMessage { id, text }| Said::Steer { id, text }).collect())
 }
 
 /// A turn, as the graph of an agent asks for it.

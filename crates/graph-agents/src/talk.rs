@@ -22,7 +22,7 @@ pub(crate) enum Said {
     },
     /// The agent says that a reply was no answer.
     AskAgain { text: String },
-    /// Whoever spawned the agent as a task sent a message.
+    /// A message of the run that spawned the agent as a task.
     Steer { id: String, text: String },
 }
 

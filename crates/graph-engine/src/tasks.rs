@@ -40,13 +40,6 @@ const STEER: &str = "steer";
 /// The tool by which an agent asks its model, and reads its messages.
 const MODEL: &str = "rye/agent/model";
 
-/// Finds the graph with an id.
-///
-/// # Errors
-///
-/// The reason why there is such a graph, and its tasks cannot begin.
-pub type FindGraph = dyn Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync;
-
 /// The graphs that calls can spawn as tasks, and the runtime that runs them. Clones share both.
 ///
 /// The tools `rye/orchestrate/…` use it, if the program gives it to its `ToolConfig` and to its runtime:
@@ -67,7 +60,7 @@ pub type FindGraph = dyn Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String>
 pub struct Tasks(Arc<TasksInner>);
 
 struct TasksInner {
-    find: Box<FindGraph>,
+    find: Box<dyn Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync>,
     /// The runtime owns the settings of its tools, and these own the tasks.
     runtime: OnceLock<Weak<RuntimeServices>>,
 }
@@ -78,7 +71,7 @@ impl fmt::Debug for Tasks {
     }
 }
 
-/// Which of the tasks a call waits for.
+/// The tasks that a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitFor {
     /// All of them.
@@ -103,7 +96,7 @@ pub const MAX_TASKS: usize = 1_000;
 
 /// A message for an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Steering {
+pub struct TaskMessage {
     /// Its id, which no other message of the run has.
     pub id: String,
     /// The text.
@@ -111,7 +104,7 @@ pub struct Steering {
 }
 
 impl Tasks {
-    /// Tasks of the graphs that `find` finds.
+    /// Tasks of the graphs that `find` finds by their ids. It fails with the reason why there is such a graph, and its tasks cannot begin.
     pub fn new(find: impl Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(TasksInner { find: Box::new(find), runtime: OnceLock::new() }))
     }
@@ -335,7 +328,7 @@ impl Tasks {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub async fn messages(&self, call: &Call) -> Result<Vec<Steering>, ActionError> {
+    pub async fn messages(&self, call: &Call) -> Result<Vec<TaskMessage>, ActionError> {
         let Ok((runtime, store)) = self.serving() else { return Ok(Vec::new()) };
         let facts = &call.run;
         let (Some(start), Some(key), None) = (facts.start, &runtime.inner.key, &facts.parent) else {
@@ -352,7 +345,7 @@ impl Tasks {
             let text = value.as_str()?.to_owned();
             let (name, id, receipt) = (received.name, received.id, received.receipt);
             let signal = TakenSignal { name, id, order, at, value, encrypted: None, receipt };
-            is_received(&address, &key, &signal).then_some(Steering { id: signal.id, text })
+            is_received(&address, &key, &signal).then_some(TaskMessage { id: signal.id, text })
         });
         Ok(messages.collect())
     }

@@ -27,6 +27,8 @@ const ASKS: i64 = 6;
 const SCHEDULES: i64 = 8;
 /// The format version that added the meanings of graphs.
 const MEANINGS: i64 = 9;
+/// The format version that added the owners of tasks.
+const TASKS: i64 = 10;
 /// The pin of a run, as SQLite finds it in the index of the runs that can continue.
 pub(super) const PIN: &str = "coalesce(meaning, digest)";
 /// The highest value of the lower half of a key; a record's number is smaller. In format version 2, it was the key of a row
@@ -373,20 +375,26 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
             )
             .map_err(|error| explain(error, path))?;
     }
-    if (WAITS..MEANINGS).contains(&form.number) {
+    if (MEANINGS..TASKS).contains(&form.number) {
         connection
-            .execute_batch("CREATE TEMP VIEW runs AS SELECT *, NULL AS meaning FROM main.runs;")
+            .execute_batch("CREATE TEMP VIEW runs AS SELECT *, NULL AS owner, NULL AS stop_at FROM main.runs;")
+            .map_err(|error| explain(error, path))?;
+    } else if (WAITS..MEANINGS).contains(&form.number) {
+        connection
+            .execute_batch(
+                "CREATE TEMP VIEW runs AS SELECT *, NULL AS meaning, NULL AS owner, NULL AS stop_at FROM main.runs;",
+            )
             .map_err(|error| explain(error, path))?;
     } else if form.number == LISTING {
         connection
-            .execute_batch("CREATE TEMP VIEW runs AS SELECT *, NULL AS due, NULL AS meaning FROM main.runs;")
+            .execute_batch("CREATE TEMP VIEW runs AS SELECT *, NULL AS due, NULL AS meaning, NULL AS owner, NULL AS stop_at FROM main.runs;")
             .map_err(|error| explain(error, path))?;
     } else if form.number == FACTS {
         connection
             .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, parent, created, updated, leased,
                     CASE WHEN status = 'running' AND stop = token THEN 1 ELSE 0 END AS stop,
-                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due, NULL AS meaning FROM main.runs;",
+                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due, NULL AS meaning, NULL AS owner, NULL AS stop_at FROM main.runs;",
             )
             .map_err(|error| explain(error, path))?;
     } else if form.number < FACTS {
@@ -394,7 +402,7 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
             .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, NULL AS parent,
                     0 AS created, 0 AS updated, 0 AS leased, 0 AS stop,
-                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due, NULL AS meaning FROM main.runs;
+                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due, NULL AS meaning, NULL AS owner, NULL AS stop_at FROM main.runs;
                 CREATE TEMP VIEW records AS SELECT key, body, signature,
                     (SELECT behind.signature FROM main.records behind WHERE behind.key = it.key | 4294967295
                         AND behind.body = CAST((it.key & 4294967295) + 1 AS TEXT)) AS token

@@ -42,11 +42,11 @@ struct TaskParams {
 graph_engine::__object!(TaskParams { 0 task: "task" });
 
 #[derive(Debug)]
-struct ListParams {
+struct TaskListParams {
     statuses: Vec<String>,
 }
 
-graph_engine::__object!(ListParams { 0 statuses: "statuses" = "[]" });
+graph_engine::__object!(TaskListParams { 0 statuses: "statuses" = "[]" });
 
 #[derive(Debug)]
 struct TimeoutParams {
@@ -81,7 +81,7 @@ pub(super) async fn perform(name: &str, call: &Call, params: Value) -> Result<Va
             Ok(json!({ "task": shown(tasks.outcome(call, &run(&task)?).await?) }))
         }
         "list" => {
-            let ListParams { statuses } = ListParams::from_value(params)?;
+            let TaskListParams { statuses } = TaskListParams::from_value(params)?;
             let statuses = statuses.iter().map(|name| status(name)).collect::<Result<_, _>>()?;
             let found = tasks.list(call, statuses).await?;
             let found = found
@@ -230,7 +230,7 @@ mod tests {
         assert_contract::<SpawnParams>(contract!("spawn"));
         assert_contract::<AwaitParams>(contract!("await"));
         assert_contract::<RaceParams>(contract!("race"));
-        assert_contract::<ListParams>(contract!("list"));
+        assert_contract::<TaskListParams>(contract!("list"));
         assert_contract::<TimeoutParams>(contract!("timeout"));
         assert_contract::<SteerParams>(contract!("steer"));
         for one in [contract!("status"), contract!("cancel"), contract!("kill")] {

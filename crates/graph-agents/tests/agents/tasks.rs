@@ -64,7 +64,7 @@ const BOTH: &str = r#"    first:
     end: { type: return, output: { tasks: "${state.tasks}", done: "${state.done}" } }
 "#;
 
-/// What `test/work` does with a job.
+/// Says whether a job ends.
 type Work = dyn Fn(&str) -> bool + Send + Sync;
 
 /// A tree with the graph `shop/lead`, and the jobs that were done.

@@ -300,7 +300,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("pass on that a run should stop")
     }
 
-    /// Asks that a run end as cancelled at a time of the store, as [`Store::cancel`] does then. Of several times, the earliest counts. A
+    /// Asks that a run end as cancelled at a time of the store, as [`Store::cancel`] does then. The earliest of several times counts. A
     /// run that waits can be [claimed](Store::claim) at that time. The request is dropped with that of [`Store::cancel`].
     ///
     /// [`StoreError::Ended`] if the run has ended.
