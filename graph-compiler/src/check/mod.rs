@@ -18,6 +18,7 @@ mod dollars;
 mod entries;
 mod exits;
 mod foreach;
+mod guarded;
 mod items;
 mod keeps;
 mod literals;
@@ -123,6 +124,7 @@ const RULES: &[CheckRule] = &[
     refused::check,
     permissions::check,
     sinks::check,
+    guarded::check,
     commands::check,
     secrets::check,
     share::check,
