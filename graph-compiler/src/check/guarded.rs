@@ -25,7 +25,7 @@ use crate::types::{Type, TypeKind};
 
 /// The part of a path that stands for any element of a list.
 const ANY: &str = "*";
-/// The most parts of a path that is followed. Of a longer one, the value around it is followed.
+/// The most parts of a path that is followed. The search follows the value around a deeper one.
 const MOST_PARTS: usize = 16;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -95,13 +95,13 @@ struct Goal {
     node: usize,
     /// How many assignments of the node were made; `None` before it does anything.
     made: Option<usize>,
-    /// Whether the path has come by the guarded call itself: what was approved before was used by that visit.
+    /// Whether the path has come by the guarded call itself: that visit has used the approvals before it.
     is_used: bool,
 }
 
 /// Where an untrusted value comes from.
 #[derive(Debug, Clone)]
-enum Source {
+enum Provenance {
     /// An input that nobody vouches for.
     Input,
     /// The result of a node.
@@ -115,9 +115,9 @@ enum Source {
 }
 
 /// The reason why a guarded call may not use a value.
-enum Finding {
+enum Objection {
     /// Nobody approves it on the way from its source; `idle` is an interrupt that shows it and leads to the call whatever the answer is.
-    Unapproved { source: Source, idle: Option<usize>, is_used: bool },
+    Unapproved { source: Provenance, idle: Option<usize>, is_used: bool },
     /// It is written after an interrupt has shown it, or while it does.
     Rewritten { writer: usize, interrupt: usize },
 }
@@ -198,15 +198,15 @@ impl<'a, 'd> Sources<'a, 'd> {
     }
 
     /// Returns why a call at a node may not use the value at a path; `None` if it is trusted or approved.
-    fn untrusted(&self, call: usize, site: Site, path: &Path) -> Option<Finding> {
-        let unapproved = |source| Finding::Unapproved { source, idle: None, is_used: false };
+    fn untrusted(&self, call: usize, site: Site, path: &Path) -> Option<Objection> {
+        let unapproved = |source| Objection::Unapproved { source, idle: None, is_used: false };
         if site == Site::Hook {
             let is_trusted = match path.root {
                 Root::Now | Root::Timestamp => true,
                 Root::Inputs => self.is_vouched(path),
                 _ => false,
             };
-            return (!is_trusted).then(|| unapproved(Source::Event));
+            return (!is_trusted).then(|| unapproved(Provenance::Event));
         }
         let mut search = Search { open: VecDeque::new(), seen: HashSet::default() };
         let own = self.node(call).each().filter(|each| {
@@ -219,8 +219,8 @@ impl<'a, 'd> Sources<'a, 'd> {
         let mut idle = None;
         while let Some(goal) = search.open.pop_front() {
             match self.follow(&goal, call, &mut search, &mut idle) {
-                Err(Finding::Unapproved { source, is_used, .. }) => {
-                    return Some(Finding::Unapproved { source, idle, is_used });
+                Err(Objection::Unapproved { source, is_used, .. }) => {
+                    return Some(Objection::Unapproved { source, idle, is_used });
                 }
                 Err(rewritten) => return Some(rewritten),
                 Ok(()) => {}
@@ -230,10 +230,10 @@ impl<'a, 'd> Sources<'a, 'd> {
     }
 
     /// Adds the goals from which the value of one comes.
-    fn follow(&self, goal: &Goal, call: usize, search: &mut Search, idle: &mut Option<usize>) -> Result<(), Finding> {
+    fn follow(&self, goal: &Goal, call: usize, search: &mut Search, idle: &mut Option<usize>) -> Result<(), Objection> {
         let Goal { path, node, made, is_used } = goal;
         let (node, is_used) = (*node, *is_used);
-        let unapproved = |source| Finding::Unapproved { source, idle: None, is_used };
+        let unapproved = |source| Objection::Unapproved { source, idle: None, is_used };
         match path.root {
             Root::Now | Root::Timestamp => return Ok(()),
             Root::Visit if path.segments.first().is_none_or(|part| part != "previous") => return Ok(()),
@@ -288,7 +288,7 @@ impl<'a, 'd> Sources<'a, 'd> {
     }
 
     /// Adds the values that the assignments of an interrupt write, which has shown the value before.
-    fn written_by_answer(&self, goal: &Goal, search: &mut Search) -> Result<(), Finding> {
+    fn written_by_answer(&self, goal: &Goal, search: &mut Search) -> Result<(), Objection> {
         for (at, assignment) in self.node(goal.node).assign().iter().enumerate() {
             if is_key(&goal.path, assignment.key.value.as_str()) {
                 let rest = self.part_of_write(&goal.path);
@@ -299,7 +299,7 @@ impl<'a, 'd> Sources<'a, 'd> {
     }
 
     /// Adds the values that a node has written to a key after its first `made` assignments. Returns whether the key has no value of before.
-    fn written(&self, goal: &Goal, node: usize, made: usize, search: &mut Search) -> Result<bool, Finding> {
+    fn written(&self, goal: &Goal, node: usize, made: usize, search: &mut Search) -> Result<bool, Objection> {
         let model = &self.analysis.model;
         let definition = self.node(node);
         let is_replaced = |name: &str| {
@@ -320,10 +320,10 @@ impl<'a, 'd> Sources<'a, 'd> {
         if definition.reset().iter().any(|key| is_read(key.value.as_str())) {
             self.not_shown(&goal.path, node)?;
         }
-        let unapproved = |source| Finding::Unapproved { source, idle: None, is_used: goal.is_used };
+        let unapproved = |source| Objection::Unapproved { source, idle: None, is_used: goal.is_used };
         if definition.share().iter().any(|key| is_read(key.value.as_str())) {
             self.not_shown(&goal.path, node)?;
-            return Err(unapproved(Source::Shared(Some(node))));
+            return Err(unapproved(Provenance::Shared(Some(node))));
         }
         let collected = definition.each().and_then(|each| each.collect.as_ref()).map(|key| key.value.as_str());
         if let Some(name) = collected.filter(|name| is_read(name)) {
@@ -336,7 +336,7 @@ impl<'a, 'd> Sources<'a, 'd> {
     }
 
     /// Adds the values that nodes of other branches may write to a key meanwhile.
-    fn written_beside(&self, goal: &Goal, search: &mut Search) -> Result<(), Finding> {
+    fn written_beside(&self, goal: &Goal, search: &mut Search) -> Result<(), Objection> {
         let branches = self.analysis.flow.branches();
         if branches.is_empty() {
             return Ok(());
@@ -354,14 +354,14 @@ impl<'a, 'd> Sources<'a, 'd> {
     }
 
     /// Fails if an interrupt has shown a value before a node writes it, or may show it meanwhile.
-    fn not_shown(&self, path: &Path, writer: usize) -> Result<(), Finding> {
+    fn not_shown(&self, path: &Path, writer: usize) -> Result<(), Objection> {
         let branches = self.analysis.flow.branches();
         let is_late = |(at, payload, leads): &&(usize, &TermDefinition, Vec<bool>)| {
             let is_before = leads[writer] || branches.are_concurrent(*at, writer);
             *at != writer && is_before && shows(payload, path)
         };
         match self.interrupts.iter().find(is_late) {
-            Some((interrupt, ..)) => Err(Finding::Rewritten { writer, interrupt: *interrupt }),
+            Some((interrupt, ..)) => Err(Objection::Rewritten { writer, interrupt: *interrupt }),
             None => Ok(()),
         }
     }
@@ -379,13 +379,13 @@ impl<'a, 'd> Sources<'a, 'd> {
     }
 
     /// Judges a value with which a run begins.
-    fn begun(&self, path: &Path, node: usize, is_entry: bool) -> Result<(), Source> {
+    fn begun(&self, path: &Path, node: usize, is_entry: bool) -> Result<(), Provenance> {
         match path.root {
-            Root::Inputs => Err(Source::Input),
+            Root::Inputs => Err(Provenance::Input),
             Root::State => match path.segments.first() {
-                None => Err(Source::Failure),
-                Some(key) if key == LAST_ERROR => Err(Source::Failure),
-                Some(key) if self.analysis.model.items.shared.contains(key) => Err(Source::Shared(None)),
+                None => Err(Provenance::Failure),
+                Some(key) if key == LAST_ERROR => Err(Provenance::Failure),
+                Some(key) if self.analysis.model.items.shared.contains(key) => Err(Provenance::Shared(None)),
                 Some(_) => Ok(()),
             },
             Root::Local if is_entry => {
@@ -394,7 +394,7 @@ impl<'a, 'd> Sources<'a, 'd> {
                 let mut elements = entries.flat_map(|(entry, _)| &entry.elements);
                 match elements.all(|element| self.is_vouched(&element.path.value)) {
                     true => Ok(()),
-                    false => Err(Source::Input),
+                    false => Err(Provenance::Input),
                 }
             }
             _ => Ok(()),
@@ -402,7 +402,7 @@ impl<'a, 'd> Sources<'a, 'd> {
     }
 
     /// Judges a part of the result of a node: of its call, of a signal, or of an answer.
-    fn result(&self, node: usize, parts: &[String]) -> Result<(), Source> {
+    fn result(&self, node: usize, parts: &[String]) -> Result<(), Provenance> {
         let model = &self.analysis.model;
         let trusted = match self.node(node).call() {
             Some(call) => self.is_of_program(call).then(|| model.tool(call).result.clone()),
@@ -412,20 +412,20 @@ impl<'a, 'd> Sources<'a, 'd> {
     }
 
     /// Judges a part of the list that a foreach collects.
-    fn collected(&self, node: usize, parts: &[String]) -> Result<(), Source> {
+    fn collected(&self, node: usize, parts: &[String]) -> Result<(), Provenance> {
         let is_of_program = self.node(node).call().is_some_and(|call| self.is_of_program(call));
         self.judge(node, is_of_program.then(|| self.analysis.model.collected(node)), parts)
     }
 
     /// A text may say anything. A number of a function of the program, or of a person, is theirs.
-    fn judge(&self, node: usize, trusted: Option<Type>, parts: &[String]) -> Result<(), Source> {
+    fn judge(&self, node: usize, trusted: Option<Type>, parts: &[String]) -> Result<(), Provenance> {
         let step = |ty: Type, part: &String| {
             let part = if part == ANY { "0" } else { part };
             ty.step(part).unwrap_or_else(|_| Type::any())
         };
         match trusted.map(|ty| parts.iter().fold(ty, step)) {
             Some(ty) if !may_hold_text(&ty) => Ok(()),
-            _ => Err(Source::Result(node)),
+            _ => Err(Provenance::Result(node)),
         }
     }
 
@@ -534,7 +534,7 @@ fn may_hold_text(ty: &Type) -> bool {
 
 fn report(
     analysis: &Analysis<'_>,
-    found: &Finding,
+    found: &Objection,
     (path, span): (&Path, Span),
     (caller, whose): (&str, &str),
     diagnostics: &mut Diagnostics,
@@ -543,7 +543,7 @@ fn report(
     let name = |at: usize| &model.definition.nodes[at].name;
     let place = model.place(&span);
     match found {
-        Finding::Rewritten { writer, interrupt } => {
+        Objection::Rewritten { writer, interrupt } => {
             let (writer, interrupt) = (name(*writer), name(*interrupt));
             let message = format!(
                 "{caller} gives `{path}` to the guarded call of {whose}, but node `{writer}` may write the value after the \
@@ -556,16 +556,16 @@ fn report(
                 .related(model.place(&interrupt.span), "it is shown here")
                 .help("write the value before the interrupt, or keep another value in a key of its own");
         }
-        Finding::Unapproved { source, idle, is_used } => {
+        Objection::Unapproved { source, idle, is_used } => {
             let (from, at) = match source {
-                Source::Input => ("an input that nobody vouches for".to_owned(), None),
-                Source::Result(at) => (format!("the result of node `{}`", name(*at)), Some(*at)),
-                Source::Shared(Some(at)) => {
+                Provenance::Input => ("an input that nobody vouches for".to_owned(), None),
+                Provenance::Result(at) => (format!("the result of node `{}`", name(*at)), Some(*at)),
+                Provenance::Shared(Some(at)) => {
                     (format!("the run that node `{}` shares the key with", name(*at)), Some(*at))
                 }
-                Source::Shared(None) => ("a graph that shares the key".to_owned(), None),
-                Source::Failure => ("the text of a failure".to_owned(), None),
-                Source::Event => ("the event of a hook".to_owned(), None),
+                Provenance::Shared(None) => ("a graph that shares the key".to_owned(), None),
+                Provenance::Failure => ("the text of a failure".to_owned(), None),
+                Provenance::Event => ("the event of a hook".to_owned(), None),
             };
             let message =
                 format!("{caller} gives `{path}` to the guarded call of {whose}, and no person approves the value");
@@ -580,8 +580,8 @@ fn report(
                 diagnostic.note("the call may be made again with what was approved once");
             }
             diagnostic.help(match source {
-                Source::Event => "make the call in a node, behind an interrupt that shows its arguments".to_owned(),
-                Source::Input => format!(
+                Provenance::Event => "make the call in a node, behind an interrupt that shows its arguments".to_owned(),
+                Provenance::Input => format!(
                     "show `${{{path}}}` in the payload of an interrupt on each path to the node; or mark the input with \
                      `x-guarded: true` if the caller of the graph vouches for it"
                 ),

@@ -37,13 +37,13 @@ pub struct AgentContract {
     pub tools: Vec<Spanned<ItemId>>,
     /// The limits of a run.
     pub limits: AgentLimits,
-    /// Who approves its guarded calls, and how long they have time for it.
+    /// The people who approve its guarded calls, and the time that they have.
     pub approvals: Option<Approvals>,
     /// The schema of its answer, as the contract has it.
     pub answer: Value,
 }
 
-/// Who approves the guarded calls of an agent. The interrupts before these calls have these fields as the contract has them.
+/// The people who approve the guarded calls of an agent. The interrupts before these calls have the fields as the contract has them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Approvals {
     /// The place in the contract.

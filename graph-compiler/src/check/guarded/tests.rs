@@ -17,9 +17,9 @@ use crate::items::Items;
 const KEYS: usize = 3;
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum PlayedKind {
     /// Writes a key: the text of a tool, its number, a literal, or the value of another key.
-    Write(usize, Origin),
+    Write(usize, WrittenFrom),
     /// Shows some keys.
     Ask(Vec<usize>),
     /// The guarded call, with the value of a key.
@@ -30,7 +30,7 @@ enum Kind {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Origin {
+enum WrittenFrom {
     Text,
     Number,
     Literal,
@@ -39,7 +39,7 @@ enum Origin {
 
 #[derive(Debug, Clone)]
 struct Node {
-    kind: Kind,
+    kind: PlayedKind,
     /// The targets; without any, the run ends.
     next: Vec<usize>,
     /// The target of a failure, or of a time that is over.
@@ -48,9 +48,9 @@ struct Node {
     waits_for: Vec<usize>,
 }
 
-struct Random(u64);
+struct GuardedGraphs(u64);
 
-impl Random {
+impl GuardedGraphs {
     fn of(seed: u64) -> Self {
         let mut random = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         random.below(1);
@@ -64,16 +64,16 @@ impl Random {
         usize::try_from(self.0 >> 11).unwrap() % most.max(1)
     }
 
-    fn kind(&mut self) -> Kind {
+    fn kind(&mut self) -> PlayedKind {
         let key = self.below(KEYS);
         match self.below(10) {
-            0 | 1 => Kind::Write(key, Origin::Text),
-            2 => Kind::Write(key, Origin::Number),
-            3 => Kind::Write(key, Origin::Literal),
-            4 => Kind::Write(key, Origin::Copy(self.below(KEYS))),
-            5 | 6 => Kind::Ask((0..KEYS).filter(|_| self.below(2) == 0).collect()),
-            7 | 8 => Kind::Pay(key),
-            _ => Kind::Gate,
+            0 | 1 => PlayedKind::Write(key, WrittenFrom::Text),
+            2 => PlayedKind::Write(key, WrittenFrom::Number),
+            3 => PlayedKind::Write(key, WrittenFrom::Literal),
+            4 => PlayedKind::Write(key, WrittenFrom::Copy(self.below(KEYS))),
+            5 | 6 => PlayedKind::Ask((0..KEYS).filter(|_| self.below(2) == 0).collect()),
+            7 | 8 => PlayedKind::Pay(key),
+            _ => PlayedKind::Gate,
         }
     }
 
@@ -85,7 +85,7 @@ impl Random {
             let other = Some(random.below(count)).filter(|_| random.below(2) == 0);
             let next = onward.into_iter().chain(other).collect();
             let kind = random.kind();
-            let may_fail = !matches!(kind, Kind::Gate);
+            let may_fail = !matches!(kind, PlayedKind::Gate);
             let otherwise = Some(random.below(count)).filter(|_| may_fail && random.below(3) == 0);
             Node { kind, next, otherwise, waits_for: Vec::new() }
         };
@@ -101,7 +101,7 @@ impl Random {
         for part in 0..4 {
             if part == 1 {
                 nodes.push(Node {
-                    kind: Kind::Fan,
+                    kind: PlayedKind::Fan,
                     next: vec![starts[1], starts[2]],
                     otherwise: None,
                     waits_for: Vec::new(),
@@ -115,10 +115,10 @@ impl Random {
                     1 | 2 if is_last => join,
                     _ => here + 1,
                 };
-                let kind = if part == 3 && at == 0 { Kind::Gate } else { self.kind() };
+                let kind = if part == 3 && at == 0 { PlayedKind::Gate } else { self.kind() };
                 let mut next = if part == 3 && is_last { Vec::new() } else { vec![after] };
                 let refused = if part == 1 || part == 2 { join } else { join + lengths[3] - 1 };
-                let is_ask = matches!(kind, Kind::Ask(_));
+                let is_ask = matches!(kind, PlayedKind::Ask(_));
                 if is_ask && !next.is_empty() && part != 0 && refused != here {
                     next.push(refused);
                 }
@@ -139,26 +139,28 @@ fn written(nodes: &[Node]) -> String {
     for (at, node) in nodes.iter().enumerate() {
         let call = |tool: &str, params: &str| format!("action: {{ item_id: {tool}, params: {{ {params} }} }}");
         let body = match &node.kind {
-            Kind::Write(key, Origin::Text) => {
+            PlayedKind::Write(key, WrittenFrom::Text) => {
                 format!("{}, assign: {{ k{key}: \"${{result.text}}\" }}", call("t/get", ""))
             }
-            Kind::Write(key, Origin::Number) => {
+            PlayedKind::Write(key, WrittenFrom::Number) => {
                 format!("{}, assign: {{ k{key}: \"${{result.number}}\" }}", call("t/get", ""))
             }
-            Kind::Write(key, Origin::Literal) => format!("{}, assign: {{ k{key}: literal }}", call("t/get", "")),
-            Kind::Write(key, Origin::Copy(from)) => {
+            PlayedKind::Write(key, WrittenFrom::Literal) => {
+                format!("{}, assign: {{ k{key}: literal }}", call("t/get", ""))
+            }
+            PlayedKind::Write(key, WrittenFrom::Copy(from)) => {
                 format!("{}, assign: {{ k{key}: \"${{state.k{from}}}\" }}", call("t/get", ""))
             }
-            Kind::Ask(keys) => {
+            PlayedKind::Ask(keys) => {
                 let shown: Vec<String> = keys.iter().map(|key| format!("k{key}: \"${{state.k{key}}}\"")).collect();
                 format!("type: interrupt, payload: {{ {} }}, result_schema: {{ type: boolean }}", shown.join(", "))
             }
-            Kind::Pay(key) => call("t/pay", &format!("note: \"${{state.k{key}}}\"")),
-            Kind::Gate | Kind::Fan => "type: gate".to_owned(),
+            PlayedKind::Pay(key) => call("t/pay", &format!("note: \"${{state.k{key}}}\"")),
+            PlayedKind::Gate | PlayedKind::Fan => "type: gate".to_owned(),
         };
         let edge = |(index, to): (usize, &usize)| match (&node.kind, index) {
-            (Kind::Fan, _) | (_, 1) => format!("{{ to: n{to} }}"),
-            (Kind::Ask(_), _) if node.next.len() == 2 => {
+            (PlayedKind::Fan, _) | (_, 1) => format!("{{ to: n{to} }}"),
+            (PlayedKind::Ask(_), _) if node.next.len() == 2 => {
                 format!("{{ to: n{to}, when: {{ path: result, value: true }} }}")
             }
             _ if node.next.len() == 2 => format!("{{ to: n{to}, when: {{ path: visit.number, op: gt, value: 2 }} }}"),
@@ -167,12 +169,12 @@ fn written(nodes: &[Node]) -> String {
         let edges: Vec<String> = node.next.iter().enumerate().map(edge).collect();
         let next = match (&node.kind, node.next.as_slice()) {
             (_, []) => String::new(),
-            (Kind::Fan, _) => format!(", next: {{ all: [{}] }}", edges.join(", ")),
+            (PlayedKind::Fan, _) => format!(", next: {{ all: [{}] }}", edges.join(", ")),
             _ => format!(", next: [{}]", edges.join(", ")),
         };
         let otherwise = match (&node.kind, node.otherwise) {
             (_, None) => String::new(),
-            (Kind::Ask(_), Some(to)) => format!(", timeout: 1d, on_timeout: n{to}"),
+            (PlayedKind::Ask(_), Some(to)) => format!(", timeout: 1d, on_timeout: n{to}"),
             (_, Some(to)) => format!(", on_error: n{to}"),
         };
         let waits: Vec<String> = node.waits_for.iter().map(|from| format!("n{from}")).collect();
@@ -215,7 +217,7 @@ fn verdict(text: &str, items: &Items) -> Option<usize> {
 
 /// A value in a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Held {
+struct PlayedValue {
     is_foreign: bool,
     /// Whether it was written after an interrupt had shown its key.
     is_late: bool,
@@ -224,13 +226,13 @@ struct Held {
 }
 
 /// A visit: its node, and the shown keys that changed since if it waits for an answer.
-type Token = (usize, Option<BTreeSet<usize>>);
+type PlayedVisit = (usize, Option<BTreeSet<usize>>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Run {
-    keys: Vec<Held>,
+struct PlayedRun {
+    keys: Vec<PlayedValue>,
     shown: BTreeSet<usize>,
-    tokens: Vec<Token>,
+    tokens: Vec<PlayedVisit>,
     /// How many branches have come to each join.
     arrived: BTreeMap<usize, usize>,
 }
@@ -253,8 +255,8 @@ fn leads(nodes: &[Node], from: usize, to: usize, without: Option<usize>) -> bool
 
 /// Whether a run makes a guarded call that nobody approved; or also one with a value that changed after it was shown.
 fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
-    let first = Run {
-        keys: vec![Held::default(); KEYS],
+    let first = PlayedRun {
+        keys: vec![PlayedValue::default(); KEYS],
         shown: BTreeSet::new(),
         tokens: vec![(0, None)],
         arrived: BTreeMap::new(),
@@ -266,7 +268,7 @@ fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
             after.tokens.remove(at);
             let (mut done, mut failed) = (Vec::new(), Vec::new());
             match (&here.kind, waits) {
-                (Kind::Ask(keys), None) => {
+                (PlayedKind::Ask(keys), None) => {
                     after.shown.extend(keys);
                     after.tokens.push((*node, Some(BTreeSet::new())));
                     after.tokens.sort();
@@ -275,19 +277,19 @@ fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
                     }
                     continue;
                 }
-                (Kind::Ask(keys), Some(changed)) => {
+                (PlayedKind::Ask(keys), Some(changed)) => {
                     failed.push(after.clone());
                     for &key in keys.iter().filter(|key| !changed.contains(key)) {
                         after.keys[key].approved.insert(*node, BTreeSet::new());
                     }
                     done.push(after);
                 }
-                (Kind::Write(key, origin), _) => {
+                (PlayedKind::Write(key, origin), _) => {
                     failed.push(after.clone());
                     let mut value = match origin {
-                        Origin::Text => Held { is_foreign: true, ..Held::default() },
-                        Origin::Number | Origin::Literal => Held::default(),
-                        Origin::Copy(from) => after.keys[*from].clone(),
+                        WrittenFrom::Text => PlayedValue { is_foreign: true, ..PlayedValue::default() },
+                        WrittenFrom::Number | WrittenFrom::Literal => PlayedValue::default(),
+                        WrittenFrom::Copy(from) => after.keys[*from].clone(),
                     };
                     if with_late && after.shown.contains(key) {
                         // Somebody has seen another value in its place.
@@ -302,7 +304,7 @@ fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
                     }
                     done.push(after);
                 }
-                (Kind::Pay(key), _) => {
+                (PlayedKind::Pay(key), _) => {
                     let value = &after.keys[*key];
                     let is_approved =
                         value.approved.iter().any(|(ask, used)| !used.contains(node) && decides(nodes, *ask, *node));
@@ -317,9 +319,9 @@ fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
                     }
                     done.push(after);
                 }
-                (Kind::Gate | Kind::Fan, _) => done.push(after),
+                (PlayedKind::Gate | PlayedKind::Fan, _) => done.push(after),
             }
-            let go = |mut run: Run, targets: &[usize]| {
+            let go = |mut run: PlayedRun, targets: &[usize]| {
                 for &to in targets {
                     let need = if nodes[to].waits_for.is_empty() { 0 } else { 2 };
                     let arrived = run.arrived.entry(to).or_default();
@@ -332,10 +334,10 @@ fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
                 run.tokens.sort();
                 run
             };
-            let mut next: Vec<Run> = Vec::new();
+            let mut next: Vec<PlayedRun> = Vec::new();
             for run in done {
                 match here.kind {
-                    Kind::Fan => next.push(go(run, &here.next)),
+                    PlayedKind::Fan => next.push(go(run, &here.next)),
                     _ => next.extend(here.next.iter().map(|&to| go(run.clone(), &[to]))),
                 }
             }
@@ -352,14 +354,14 @@ fn a_graph_is_refused_exactly_if_a_run_goes_wrong() {
     let graphs: u64 = std::env::var("GRAPHS").map_or(6_000, |graphs| graphs.parse().unwrap());
     let (items, mut wrong, mut fine) = (items(), 0, 0);
     for seed in 1..=graphs {
-        let nodes = Random::of(seed).graph();
+        let nodes = GuardedGraphs::of(seed).graph();
         let text = written(&nodes);
         if (0..nodes.len()).any(|node| !leads(&nodes, 0, node, None)) {
             continue;
         }
         let refused = verdict(&text, &items).unwrap() > 0;
         assert_eq!(refused, goes_wrong(&nodes, true), "seed {seed}:\n{text}");
-        let pays = nodes.iter().any(|node| matches!(node.kind, Kind::Pay(_)));
+        let pays = nodes.iter().any(|node| matches!(node.kind, PlayedKind::Pay(_)));
         (wrong, fine) = (wrong + usize::from(refused), fine + usize::from(!refused && pays));
     }
     println!("{wrong} graphs go wrong, {fine} with guarded calls do not");
@@ -374,13 +376,13 @@ fn no_order_of_branches_makes_a_guarded_call_that_nobody_approved() {
     let graphs: u64 = std::env::var("GRAPHS").map_or(3_000, |graphs| graphs.parse().unwrap());
     let (items, mut wrong, mut fine, mut too_strict) = (items(), 0, 0, 0);
     for seed in 1..=graphs {
-        let nodes = Random::of(seed).branches();
+        let nodes = GuardedGraphs::of(seed).branches();
         let text = written(&nodes);
         let Some(found) = verdict(&text, &items) else { continue };
         let goes_wrong = goes_wrong(&nodes, false);
         assert!(found > 0 || !goes_wrong, "seed {seed}:\n{text}");
         wrong += usize::from(goes_wrong);
-        fine += usize::from(found == 0 && nodes.iter().any(|node| matches!(node.kind, Kind::Pay(_))));
+        fine += usize::from(found == 0 && nodes.iter().any(|node| matches!(node.kind, PlayedKind::Pay(_))));
         too_strict += usize::from(found > 0 && !goes_wrong);
     }
     println!(
