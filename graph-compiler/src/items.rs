@@ -47,6 +47,8 @@ pub struct Reachable {
     pub id: ItemId,
     /// The schema of its parameters.
     pub schema: ValueSchema,
+    /// Whether its contract says that a call of it needs approval.
+    pub is_guarded: bool,
 }
 
 /// The keys of the state of a graph that another calls.
@@ -108,4 +110,6 @@ pub struct Nested {
     pub is_endless: bool,
     /// Whether it is the graph that the contract of an agent means.
     pub is_agent: bool,
+    /// Whether that contract says that a call of it needs approval.
+    pub is_guarded: bool,
 }

@@ -489,22 +489,26 @@ impl Project {
         let ids: BTreeSet<ItemId> = own.chain(builtin::ids()).filter(|id| is_meant(id)).collect();
         for id in ids {
             let found = self.found_contract(&id, is_review);
-            let schema = found.contract.as_ref().map(|contract| &contract.params);
-            // If a contract cannot be read, it is unknown which parameters its tool reads as code.
-            if schema.is_none_or(ValueSchema::has_sink) {
+            let contract = found.contract.as_deref();
+            let matters = |contract: &Contract| contract.guarded || contract.params.has_sink();
+            // If a contract cannot be read, it is unknown which parameters its tool reads as code, and whether it is guarded.
+            if contract.is_none_or(matters) {
                 diagnostics.extend(found.diagnostics.iter().cloned());
                 files.extend(found.file.clone());
             }
-            let schema = schema.filter(|schema| schema.has_sink());
-            reachable.extend(schema.map(|schema| Reachable { id: id.clone(), schema: schema.clone() }));
+            reachable.extend(contract.filter(|contract| matters(contract)).map(|contract| Reachable {
+                id: id.clone(),
+                schema: contract.params.clone(),
+                is_guarded: contract.guarded,
+            }));
         }
         for path in self.graph_files().values().flatten() {
             let id = self.graph_id(path).and_then(|id| ItemId::new(id).ok()).filter(|id| is_meant(id));
             if let Some(id) = id
-                && let Some(schema) = self.inputs_of(path).filter(ValueSchema::has_sink)
+                && let Some(schema) = self.inputs_of(path).filter(|schema| schema.has_sink() || schema.has_guarded())
             {
                 files.push(path.clone());
-                reachable.push(Reachable { id, schema });
+                reachable.push(Reachable { id, schema, is_guarded: false });
             }
         }
         (reachable, files)
@@ -671,6 +675,11 @@ impl Project {
         }
         levels.apply(&mut diagnostics);
         diagnostics.in_order(&source.name)
+    }
+
+    /// Whether the contract of a tool or agent says that a call of it needs approval.
+    fn is_guarded(&self, id: &ItemId) -> bool {
+        self.found_contract(id, self.is_for_review).contract.as_ref().is_some_and(|contract| contract.guarded)
     }
 
     /// Looks a contract up, once for all graphs that call the tool.

@@ -487,6 +487,17 @@ codes! {
         "The graph contains a literal value that the tool never accepts: a path that leads out of the directory, an \
          address with a password in it, a name that no variable can have, a timeout of zero. Every run would fail there. \
          Write a value that the tool accepts.";
+    UNAPPROVED = "G0186", "a guarded call with values that nobody approved",
+        "A contract with `x-guarded: true` says that a call of its tool needs the approval of a person, unless the graph itself \
+         says what the call does. An argument comes from an agent, a tool, a person or an input, and on some path no \
+         interrupt shows it. Show it by itself in the payload of an interrupt on each path, before which it has its value, and \
+         let an answer lead elsewhere. Each approval is for one visit of the node. Trusted without an approval are the texts \
+         of the graph itself, inputs with `x-guarded: true`, for which the caller of the graph vouches, and numbers, \
+         booleans and words of an `enum` from functions of the program, signals and answers.";
+    REWRITTEN = "G0187", "a value that changes after its approval",
+        "An interrupt shows a value that a guarded call uses, and a node may write the value after that: on the way to the \
+         call, or in another branch. The call would use something that nobody has seen. Write the value before the \
+         interrupt, or write to another key.";
     SECRET_WRITTEN = "G0188"(Warn), "a secret is written in the file, as a parameter",
         "A parameter that takes a secret gets a text that is written in the graph: a parameter that a contract marks with \
          `x-secret`, or an environment variable or a header whose name says that it holds a secret. Everybody who has the \

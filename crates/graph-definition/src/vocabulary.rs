@@ -14,6 +14,6 @@ pub use crate::definition::node::{
     ON_BRANCH_ERROR, OVER, QUORUM, REST, SHARE, TYPES as NODE_TYPES, fields_of as fields_of_node,
 };
 pub use crate::definition::rules::{About, FORMATS, KEYWORDS as RULES, KeywordArgument};
-pub use crate::definition::schema::{KNOWN as SCHEMA, NEEDS, SECRET, SINK, TYPES as SCHEMA_TYPES};
+pub use crate::definition::schema::{GUARDED, KNOWN as SCHEMA, NEEDS, SECRET, SINK, TYPES as SCHEMA_TYPES};
 pub use crate::definition::settings::{FIELDS as SETTINGS, LIMITS, MOST_LEVELS, ON_ERROR, ON_MAX_STEPS, ON_NO_MATCH};
 pub use crate::definition::{CONFIG, ENTRY, EXECUTORS, MOST_SIGNALS, SIGNAL, TOP_LEVEL};

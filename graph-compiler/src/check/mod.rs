@@ -18,6 +18,7 @@ mod dollars;
 mod entries;
 mod exits;
 mod foreach;
+mod guarded;
 mod items;
 mod keeps;
 mod literals;
@@ -124,6 +125,7 @@ const RULES: &[CheckRule] = &[
     permissions::check,
     permissions::check_spawned,
     sinks::check,
+    guarded::check,
     commands::check,
     secrets::check,
     share::check,

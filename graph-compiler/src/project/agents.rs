@@ -82,6 +82,13 @@ impl Project {
         if tools.len() < agent.tools.len() {
             return Err(Mistaken);
         }
+        if let Some(approvals) = agent.approvals.as_ref().filter(|_| tools.iter().all(|tool| !tool.is_guarded)) {
+            let place = SourcePlace::new(source, approvals.span.clone());
+            let message = "`approvals` does nothing: no tool of the agent is guarded";
+            let help = "remove it, or write `x-guarded: true` in the contract of the tool";
+            diagnostics.error(code::BAD_CONTRACT, place, message).help(help);
+            return Err(Mistaken);
+        }
         let graph = agent::as_graph(yaml, &id, agent, &tools);
         Ok(Some(Meant { graph, model: model_contract(&id, agent) }))
     }
@@ -91,7 +98,7 @@ impl Project {
         let found = self.found_contract(id, self.is_for_review);
         if let Some(contract) = &found.contract {
             let (description, schema) = (contract.description.clone(), contract.written.clone());
-            return Some(AgentTool { id: id.clone(), description, schema });
+            return Some(AgentTool { id: id.clone(), description, schema, is_guarded: contract.guarded });
         }
         let graphs = self.graphs_called(id);
         if graphs.is_empty() && found.file.is_none() {
@@ -106,7 +113,8 @@ impl Project {
         };
         let description = field("description").and_then(|text| text.as_str().map(str::to_owned));
         let schema = field("config_schema").unwrap_or_else(|| json!({ "type": "object" }));
-        Some(AgentTool { id: id.clone(), description, schema })
+        let is_guarded = graphs.iter().any(|path| self.inputs_of(path).is_some_and(|inputs| inputs.has_guarded()));
+        Some(AgentTool { id: id.clone(), description, schema, is_guarded })
     }
 }
 

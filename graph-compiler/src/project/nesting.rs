@@ -314,6 +314,7 @@ impl Project {
             can_wait: self.can_wait(path),
             is_endless: false,
             is_agent: self.tool_of(path).is_some(),
+            is_guarded: self.tool_of(path).is_some_and(|id| self.is_guarded(&id)),
         };
         if self.returns_to(path, &self.listed(caller)) {
             return Nested { is_endless: self.is_endless(path), keys: InnerKeys::OfCircle, ..nested };

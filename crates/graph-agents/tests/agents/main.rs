@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
+mod approvals;
 #[cfg(feature = "chat")]
 mod chat;
 mod contracts;

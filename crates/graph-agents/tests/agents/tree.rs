@@ -200,7 +200,7 @@ impl Tree {
     }
 
     fn library(&self) -> Library {
-        let (read, list) = (Arc::clone(&self.made), Arc::clone(&self.made));
+        let [read, list, delete] = [0; 3].map(|_| Arc::clone(&self.made));
         let tools = Toolbox::new()
             .with("files/read", move |_, params| {
                 let path = params["path"].as_str().unwrap_or_default().to_owned();
@@ -211,6 +211,10 @@ impl Tree {
                         path => Ok(json!({ "text": format!("the text of {path}") })),
                     }
                 }
+            })
+            .with("files/delete", move |_, params| {
+                delete.lock().unwrap().push(("files/delete".to_owned(), Value::Object(params)));
+                async { Ok(json!({})) }
             })
             .with("files/list", move |_, params| {
                 list.lock().unwrap().push(("files/list".to_owned(), Value::Object(params)));

@@ -37,8 +37,18 @@ pub struct AgentContract {
     pub tools: Vec<Spanned<ItemId>>,
     /// The limits of a run.
     pub limits: AgentLimits,
+    /// The people who approve its guarded calls, and the time that they have.
+    pub approvals: Option<Approvals>,
     /// The schema of its answer, as the contract has it.
     pub answer: Value,
+}
+
+/// The people who approve the guarded calls of an agent. The interrupts before these calls have the fields as the contract has them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Approvals {
+    /// The place in the contract.
+    pub span: Span,
+    fields: Vec<(&'static str, YamlTree)>,
 }
 
 /// The limits of an agent's run.
@@ -63,9 +73,11 @@ pub struct AgentTool {
     pub description: Option<String>,
     /// The schema of its parameters, as its contract has it.
     pub schema: Value,
+    /// Whether a call of it needs the approval of a person.
+    pub is_guarded: bool,
 }
 
-const KNOWN: [&str; 4] = ["directive", "model", "tools", "limits"];
+const KNOWN: [&str; 5] = ["directive", "model", "tools", "limits", "approvals"];
 const WHAT: &str = "`config` of an agent";
 
 /// Reads `config`. `None` if something in it is wrong.
@@ -82,10 +94,21 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, answer: 
     let tier = fields.get("model").map(|tree| tier(reader, tree));
     let limits = fields.get("limits").map(|tree| limits(reader, tree));
     let tools = fields.get("tools").map(|tree| tools(reader, tree));
+    let approvals = fields.get("approvals").map(|tree| approvals(reader, tree));
     let limits = limits.unwrap_or(Some(AgentLimits { turns: TURNS, tokens: None, spend: None, timeout: None }));
     let tier = tier.unwrap_or_else(|| Some("general".to_owned()));
     let (directive, tier, tools, limits) = (directive?, tier?, tools.unwrap_or_else(|| Some(Vec::new()))?, limits?);
-    (!unknown).then_some(AgentContract { directive, tier, tools, limits, answer })
+    let approvals = approvals.map_or(Some(None), |approvals| approvals.map(Some))?;
+    (!unknown).then_some(AgentContract { directive, tier, tools, limits, approvals, answer })
+}
+
+/// Reads who approves guarded calls. The interrupts that get these fields are checked as those of any graph are.
+fn approvals(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Approvals> {
+    const FIELDS: [&str; 2] = ["answered_by", "timeout"];
+    let fields = reader.map(tree, "`approvals`")?;
+    let unknown = reader.only(&fields, "`approvals` of an agent", &FIELDS, &[]);
+    let given = FIELDS.into_iter().filter_map(|name| Some((name, fields.get(name)?.clone())));
+    (!unknown).then(|| Approvals { span: tree.span.clone(), fields: given.collect() })
 }
 
 fn wrong(reader: &mut DefinitionReader<'_>, span: &Span, message: impl Into<String>) {
@@ -285,7 +308,9 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
             ("most", at.number(MOST_CALLS)),
         ]);
         nodes.push(("use".to_owned(), at.map(vec![("type", at.text("gate")), ("next", each)])));
-        let targets = tools.iter().zip(&names).map(|(tool, name)| (tool.id.to_string(), at.text(name.as_str())));
+        let begins =
+            |tool: &AgentTool, name: &str| at.text(if tool.is_guarded { asking(name) } else { name.to_owned() });
+        let targets = tools.iter().zip(&names).map(|(tool, name)| (tool.id.to_string(), begins(tool, name)));
         let by = at.map(vec![("by", at.text("call.tool")), ("to", at.map_of(targets.collect()))]);
         nodes.push(("pick".to_owned(), at.map(vec![("type", at.text("gate")), ("next", by)])));
         let place = |tool: &AgentTool| agent.tools.iter().find(|own| own.value == tool.id).map(|own| own.span.clone());
@@ -296,6 +321,9 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
             let parameters = parameters.into_iter().flat_map(|properties| properties.keys());
             let params = parameters.map(|name| (name.clone(), at.text(format!("${{call.arguments.{name}}}"))));
             let params = at.map_of(params.collect());
+            if tool.is_guarded {
+                nodes.push((asking(name), at.approval(tool, name, params.clone(), agent.approvals.as_ref())));
+            }
             let call = at.map(vec![("item_id", at.text(tool.id.as_str())), ("params", params)]);
             let said = vec![("role", at.text("tool")), ("id", at.text("${call.id}")), ("result", at.text("${result}"))];
             nodes.push((
@@ -321,7 +349,24 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
                 ("next", at.text("gather")),
             ]),
         ));
-        let waits_for = names.iter().map(String::as_str).chain(["failed"]).map(|name| at.text(name));
+        let has_guarded = tools.iter().any(|tool| tool.is_guarded);
+        if has_guarded {
+            let said = vec![
+                ("role", at.text("tool")),
+                ("id", at.text("${call.id}")),
+                ("error", at.text("nobody has approved this call, so it was not made")),
+            ];
+            nodes.push((
+                REFUSED.to_owned(),
+                at.map(vec![
+                    ("type", at.text("gate")),
+                    ("assign", at.map(vec![("talk", at.list(vec![at.map(said)]))])),
+                    ("next", at.text("gather")),
+                ]),
+            ));
+        }
+        let ends = ["failed"].into_iter().chain(has_guarded.then_some(REFUSED));
+        let waits_for = names.iter().map(String::as_str).chain(ends).map(|name| at.text(name));
         nodes.push((
             "gather".to_owned(),
             at.map(vec![
@@ -335,8 +380,9 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
     let zero = |name| (name, at.number(0));
     let channels = [("talk", "append"), ("turns", "sum"), ("tokens", "sum"), ("micros", "sum")];
     let channels = channels.into_iter().map(|(name, reducer)| (name, at.text(reducer))).collect();
-    // Each turn visits `think`, `use`, `gather`, and for each call `pick`, the call and perhaps `failed`.
-    let steps = u64::from(agent.limits.turns) * (3 + 3 * MOST_CALLS) + 1;
+    // Each turn visits `think`, `use`, `gather`, and for each call `pick`, perhaps a question, the call and perhaps `failed`.
+    let of_call = if tools.iter().any(|tool| tool.is_guarded) { 4 } else { 3 };
+    let steps = u64::from(agent.limits.turns) * (3 + of_call * MOST_CALLS) + 1;
     at.map(vec![
         ("start", at.text("think")),
         ("max_steps", at.number(steps.min(100_000))),
@@ -344,6 +390,14 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
         ("channels", at.map(channels)),
         ("nodes", at.map_of(nodes)),
     ])
+}
+
+/// The node of an agent's graph to which guarded calls lead that nobody approves.
+const REFUSED: &str = "refused";
+
+/// Returns the name of the interrupt before the node that makes a guarded call.
+fn asking(name: &str) -> String {
+    format!("approve_{}", name.strip_prefix("call_").unwrap_or(name))
 }
 
 /// Returns the name of the node that calls a tool: `call_read`, or with more of its id if several would have that name.
@@ -375,6 +429,28 @@ impl PlacedTrees<'_> {
 
     fn text(&self, text: impl Into<String>) -> YamlTree {
         self.tree(TreeNode::String(text.into()))
+    }
+
+    /// Makes the interrupt before a guarded call, which shows the arguments that the call gets.
+    fn approval(&self, tool: &AgentTool, name: &str, params: YamlTree, approvals: Option<&Approvals>) -> YamlTree {
+        let decision = self.value(&serde_json::json!({
+            "type": "object",
+            "properties": { "decision": { "enum": ["approve", "refuse"] } },
+            "required": ["decision"],
+        }));
+        let targets = self.map(vec![("approve", self.text(name)), ("refuse", self.text(REFUSED))]);
+        let mut fields = vec![
+            ("type", self.text("interrupt")),
+            ("payload", self.map(vec![("tool", self.text(tool.id.as_str())), ("arguments", params)])),
+            ("result_schema", decision),
+            ("next", self.map(vec![("by", self.text("result.decision")), ("to", targets)])),
+        ];
+        let given = approvals.map_or(&[][..], |approvals| &approvals.fields);
+        if given.iter().any(|(name, _)| *name == "timeout") {
+            fields.push(("on_timeout", self.text(REFUSED)));
+        }
+        fields.extend(given.iter().cloned());
+        self.map(fields)
     }
 
     fn number(&self, number: u64) -> YamlTree {

@@ -32,7 +32,7 @@ use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
 pub use action::{CallDefinition, CalledItem};
-pub use agent::{AgentContract, AgentLimits, AgentTool};
+pub use agent::{AgentContract, AgentLimits, AgentTool, Approvals};
 pub use channel::ChannelDefinition;
 pub use condition::{TestDefinition, program_condition};
 pub use conduct::Conduct;
@@ -57,7 +57,7 @@ use crate::tree::{self, TreeNode, YamlFile, YamlTree};
 use crate::verify::{DefinitionOrigin, VerifiedSource};
 use env::RequiredEnv;
 use reader::{DefinitionReader, Fields};
-use schema::SchemaOwner;
+use schema::{GUARDED, SchemaOwner};
 
 /// A graph as its file has it: each part with its place, and nothing checked beyond its shape.
 #[derive(Debug)]
@@ -127,6 +127,8 @@ pub struct Contract {
     pub written: Value,
     /// Its result.
     pub result: Option<ValueSchema>,
+    /// Whether a call of it needs the approval of a person: `x-guarded`.
+    pub guarded: bool,
 }
 
 /// The executor of a tool: `tool_type` of its contract.
@@ -503,7 +505,16 @@ fn reducer_contract(
     let params = schema::parse(reader, write?, SchemaOwner::Result)?;
     let result = schema::parse(reader, value?, SchemaOwner::Result)?;
     let (source, written) = (Arc::clone(source), Value::Null);
-    Some(Contract { source, by: ContractKind::Reducer, description, params, written, result: Some(result) })
+    if let Some(key) = fields.key(GUARDED) {
+        let place = SourcePlace::new(reader.source, key.span.clone());
+        reader.diagnostics.error(
+            code::BAD_CONTRACT,
+            place,
+            "a reducer is no tool, so nobody calls it: `x-guarded` does nothing",
+        );
+    }
+    let by = ContractKind::Reducer;
+    Some(Contract { source, by, description, params, written, result: Some(result), guarded: false })
 }
 
 /// Reads a verified contract.
@@ -525,7 +536,18 @@ pub fn parse_trusted_contract(
     reader.slips(
         &fields,
         "a contract",
-        &["version", "tool_type", "executor_id", "category", "description", "config", "config_schema", "result_schema"],
+        &[
+            "version",
+            "tool_type",
+            "executor_id",
+            "category",
+            "description",
+            "config",
+            "config_schema",
+            "result_schema",
+            "permissions",
+            GUARDED,
+        ],
     );
     let tool_type = reader.required_text(&fields, "a contract", "tool_type")?;
     let by = match tool_type.value.as_str() {
@@ -572,5 +594,8 @@ pub fn parse_trusted_contract(
     };
     let written = fields.get("config_schema").map(YamlTree::to_value);
     let written = written.unwrap_or_else(|| serde_json::json!({ "type": "object" }));
-    Some(Contract { source: Arc::clone(source), by: by?, description, params, written, result })
+    // A mark without a value is a mistake, and counts as set.
+    let mark = fields.entries.iter().find(|(key, _)| key.name == GUARDED);
+    let guarded = mark.is_some_and(|(_, tree)| reader.boolean(tree, "`x-guarded`").unwrap_or(true));
+    Some(Contract { source: Arc::clone(source), by: by?, description, params, written, result, guarded })
 }

@@ -29,6 +29,8 @@ pub struct ValueSchema {
     /// Whether the value is a secret, which is shown only where it is needed: `x-secret`. For a list or an object, this
     /// applies to everything in it.
     pub secret: bool,
+    /// Whether whoever gives the value vouches for it, so that a guarded call may use it: `x-guarded` of an input.
+    pub guarded: bool,
 }
 
 /// A sink: a system that reads a text as code, so that a value in the text may become a part of the code.
@@ -135,6 +137,7 @@ impl ValueSchema {
             rules: Vec::new(),
             sink: None,
             secret: false,
+            guarded: false,
         }
     }
 
@@ -157,6 +160,16 @@ impl ValueSchema {
                 .any(|property| map.get(&property.name.value).is_some_and(|value| property.schema.shows_secret(value))),
             _ => false,
         }
+    }
+
+    /// Whether somebody must vouch for a value in it.
+    pub fn has_guarded(&self) -> bool {
+        self.guarded
+            || match &self.kind {
+                SchemaKind::List(inner) | SchemaKind::Map(inner) => inner.has_guarded(),
+                SchemaKind::Object(properties) => properties.iter().any(|property| property.schema.has_guarded()),
+                _ => false,
+            }
     }
 
     /// Whether a text in it is read as code.
@@ -203,8 +216,9 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, of: Sche
         .find(|(key, _)| key.name == "default")
         .map(|(_, value)| Spanned { value: value.to_value(), span: value.span.clone() });
     let sink = sink(reader, &fields, &kind, of);
-    let secret = secret(reader, &fields);
-    let schema = ValueSchema { span: tree.span.clone(), kind, nullable, default, description, rules, sink, secret };
+    let (secret, guarded) = (secret(reader, &fields), guarded(reader, &fields, of));
+    let span = tree.span.clone();
+    let schema = ValueSchema { span, kind, nullable, default, description, rules, sink, secret, guarded };
     if let Some(constant) = schema.rules.iter().find(|rule| secret && rule.keyword == "const") {
         let place = SourcePlace::new(reader.source, constant.span.clone());
         reader.diagnostics.error(code::SECRET_IN_SIGHT, place, "a secret must not have a `const`");
@@ -253,11 +267,15 @@ pub const SINK: &str = "x-sink";
 /// The keyword of secrets, which are shown only where they are needed.
 pub const SECRET: &str = "x-secret";
 
+/// The keyword of calls that need somebody's approval, and of inputs that somebody vouches for.
+pub const GUARDED: &str = "x-guarded";
+
 /// Returns the keyword of this format that a custom keyword resembles, if its value would be valid there too.
 fn meant_mark(name: &str, tree: &YamlTree) -> Option<&'static str> {
     let says_sink = matches!(&tree.node, TreeNode::String(text) if Sink::TABLE.iter().any(|(_, word)| text == word));
-    let says_secret = matches!(tree.node, TreeNode::Boolean(_));
-    let meant = nearest(name, says_sink.then_some(SINK).into_iter().chain(says_secret.then_some(SECRET)))?;
+    let is_boolean = matches!(tree.node, TreeNode::Boolean(_));
+    let marks = is_boolean.then_some([SECRET, GUARDED]).into_iter().flatten();
+    let meant = nearest(name, says_sink.then_some(SINK).into_iter().chain(marks))?;
     (meant != name).then_some(meant)
 }
 
@@ -300,6 +318,21 @@ fn secret(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> bool {
     let Some((_, tree)) = fields.entries.iter().find(|(key, _)| key.name == SECRET) else { return false };
     // A mark that cannot be read counts as set, so that its absence has no consequences.
     reader.boolean(tree, "`x-secret`").unwrap_or(true)
+}
+
+/// Reads `x-guarded`: whether whoever gives an input vouches for it.
+fn guarded(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) -> bool {
+    let Some((key, tree)) = fields.entries.iter().find(|(key, _)| key.name == GUARDED) else { return false };
+    if of != SchemaOwner::Inputs {
+        let place = SourcePlace::new(reader.source, key.span.clone());
+        reader
+            .diagnostics
+            .error(code::BAD_SCHEMA, place, "`x-guarded` in a schema is a mark of the inputs of a graph")
+            .help("a tool is guarded as a whole: write `x-guarded: true` in its contract, beside `tool_type`");
+        return false;
+    }
+    // A mark that cannot be read is an error, and no graph is compiled.
+    reader.boolean(tree, "`x-guarded`").unwrap_or(true)
 }
 
 fn keywords(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) {

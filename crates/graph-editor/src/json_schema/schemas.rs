@@ -1,7 +1,9 @@
 //! The part of JSON Schema that describes inputs.
 
 use graph_compiler::definition::Sink;
-use graph_compiler::vocabulary::{About, FORMATS, KeywordArgument, NEEDS, RULES, SCHEMA, SCHEMA_TYPES, SECRET, SINK};
+use graph_compiler::vocabulary::{
+    About, FORMATS, GUARDED, KeywordArgument, NEEDS, RULES, SCHEMA, SCHEMA_TYPES, SECRET, SINK,
+};
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
@@ -34,7 +36,9 @@ pub(super) fn schema() -> Value {
     properties.extend(RULES.iter().map(|(keyword, _, argument)| ((*keyword).to_owned(), of_argument(*argument))));
     let sinks = json!({ "enum": Sink::TABLE.map(|(_, name)| name) });
     properties.insert(SINK.to_owned(), documented(sinks, "schema", SINK));
-    properties.insert(SECRET.to_owned(), documented(json!({ "type": "boolean" }), "schema", SECRET));
+    for mark in [SECRET, GUARDED] {
+        properties.insert(mark.to_owned(), documented(json!({ "type": "boolean" }), "schema", mark));
+    }
     let beside = NEEDS.iter().map(|(keyword, of)| ((*keyword).to_owned(), needs(keyword, of)));
     let rules = RULES.iter().filter_map(|(keyword, about, _)| Some(((*keyword).to_owned(), beside_rule(*about)?)));
     let of_texts = json!({ "anyOf": [of_type(&["string"]), { "not": { "required": ["type"] } }] });
