@@ -155,8 +155,11 @@ impl Meaning<'_> {
     fn settings(&self, settings: &Settings) -> Value {
         let Settings { max_steps, on_max_steps, on_error, on_no_match, max_concurrency, depth, .. } = settings;
         let Settings { timeout_ms, deadline_ms, visits, steps, hooks, required, schema, secrets, .. } = settings;
-        // A changed contract has other types, or another text with the same meaning. Its digest belongs to the cache.
-        let Settings { signals, channels, by_branch, keep, entries, contracts: _, meaning: _, .. } = settings;
+        // A changed contract has other types, or another text with the same meaning. Its digest belongs to the cache. Callers may have to
+        // vouch for inputs of a run, which changes nothing of the run.
+        let Settings {
+            signals, channels, by_branch, keep, entries, trusted_inputs: _, contracts: _, meaning: _, ..
+        } = settings;
         let own = Settings::default();
         let Secrets { inputs, keys, tools, signals: received, answers, output } = secrets;
         let masks = tools.iter().map(|(at, mask)| json!([self.tool(*at), mask])).collect();

@@ -132,6 +132,12 @@ impl Tasks {
         let depth = facts.depth.checked_sub(1).ok_or_else(|| ActionError::permanent(TOO_DEEP))?;
         let machine = (self.0.find)(graph).map_err(ActionError::permanent)?;
         let machine = machine.ok_or_else(|| ActionError::permanent(format!("there is no graph or agent `{graph}`")))?;
+        if tables(machine.graph()).settings.trusted_inputs {
+            let message = format!(
+                "`{graph}` is no task: some of its inputs are sinks or guarded, and only the author of a graph may choose them: call it by a node"
+            );
+            return Err(ActionError::permanent(message));
+        }
         let origin = TaskOrigin::of(call);
         let id = origin.task_id(&tables(machine.graph()).id);
         let statuses = vec![Status::Running, Status::Waiting];

@@ -290,6 +290,10 @@ pub struct Settings {
     /// The places where a run can begin, besides the start, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub entries: BTreeMap<String, EntryPoint>,
+    /// Whether the author of a caller vouches for inputs: some are sinks, or are guarded. So nobody else may choose them, as the caller of
+    /// a task does.
+    #[serde(skip_serializing_if = "is_default")]
+    pub trusted_inputs: bool,
     /// The SHA-256 of the contracts of the tools whose results are cached, in hex, by the tools' indices. With another
     /// contract, a tool counts as another tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -322,6 +326,7 @@ impl Default for Settings {
             by_branch: BTreeSet::new(),
             keep: BTreeMap::new(),
             entries: BTreeMap::new(),
+            trusted_inputs: false,
             contracts: BTreeMap::new(),
             meaning: None,
         }

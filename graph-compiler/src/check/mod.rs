@@ -261,6 +261,7 @@ fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interfac
                 .zip(&analysis.model.entries)
                 .filter_map(|(entry, at)| Some((entry.name.to_string(), entries::entry_point(analysis, entry, (*at)?))))
                 .collect(),
+            trusted_inputs: definition.inputs.as_ref().is_some_and(|inputs| inputs.has_sink() || inputs.has_guarded()),
             contracts: cached::contracts(analysis),
             ..definition.settings.clone()
         },

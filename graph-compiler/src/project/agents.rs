@@ -82,10 +82,11 @@ impl Project {
         if tools.len() < agent.tools.len() {
             return Err(Mistaken);
         }
-        if let Some(approvals) = agent.approvals.as_ref().filter(|_| tools.iter().all(|tool| !tool.is_guarded)) {
+        if let Some(approvals) = agent.approvals.as_ref().filter(|_| !tools.iter().any(AgentTool::asks)) {
             let place = SourcePlace::new(source, approvals.span.clone());
-            let message = "`approvals` does nothing: no tool of the agent is guarded";
-            let help = "remove it, or write `x-guarded: true` in the contract of the tool";
+            let message = "`approvals` does nothing: no tool of the agent is guarded or asks people";
+            let help =
+                "remove it, or write `x-guarded: true` in the contract of the tool, or list `rye/orchestrate/yield`";
             diagnostics.error(code::BAD_CONTRACT, place, message).help(help);
             return Err(Mistaken);
         }
@@ -95,6 +96,9 @@ impl Project {
 
     /// Describes a tool of an agent: another tool, a graph, or another agent. `None` if there is nothing with this id.
     fn agent_tool(&self, id: &ItemId) -> Option<AgentTool> {
+        if let Some(yielding) = AgentTool::yielding(id) {
+            return Some(yielding);
+        }
         let found = self.found_contract(id, self.is_for_review);
         if let Some(contract) = &found.contract {
             let (description, schema) = (contract.description.clone(), contract.written.clone());

@@ -17,6 +17,9 @@ use crate::tree::{TreeKey, TreeNode, YamlFile, YamlTree};
 /// The id of the tool by which the graph of an agent asks its model. Its result has the agent's own type.
 pub const MODEL: &str = "rye/agent/model";
 
+/// The id of the tool by which a model asks people. The graph of an agent has an interrupt in place of a call of it.
+pub const YIELD: &str = "rye/orchestrate/yield";
+
 /// How many calls the model of an agent may want at once.
 const MOST_CALLS: u64 = 32;
 
@@ -37,7 +40,7 @@ pub struct AgentContract {
     pub tools: Vec<Spanned<ItemId>>,
     /// The limits of a run.
     pub limits: AgentLimits,
-    /// The people who approve its guarded calls, and the time that they have.
+    /// The people who approve its guarded calls and answer its questions, and the time that they have.
     pub approvals: Option<Approvals>,
     /// The schema of its answer, as the contract has it.
     pub answer: Value,
@@ -49,6 +52,12 @@ pub struct Approvals {
     /// The place in the contract.
     pub span: Span,
     fields: Vec<(&'static str, YamlTree)>,
+}
+
+impl Approvals {
+    fn has_timeout(&self) -> bool {
+        self.fields.iter().any(|(name, _)| *name == "timeout")
+    }
 }
 
 /// The limits of an agent's run.
@@ -75,6 +84,28 @@ pub struct AgentTool {
     pub schema: Value,
     /// Whether a call of it needs the approval of a person.
     pub is_guarded: bool,
+}
+
+impl AgentTool {
+    /// Returns the tool by which a model asks people, if that is its id.
+    pub fn yielding(id: &ItemId) -> Option<Self> {
+        let schema = serde_json::json!({
+            "type": "object",
+            "properties": { "question": { "type": "string", "description": "What they are asked." } },
+            "required": ["question"],
+        });
+        let description = Some("Asks people a question, and waits for their answer.".to_owned());
+        (id.as_str() == YIELD).then(|| Self { id: id.clone(), description, schema, is_guarded: false })
+    }
+
+    fn yields(&self) -> bool {
+        self.id.as_str() == YIELD
+    }
+
+    /// Whether people are asked when the model calls it.
+    pub fn asks(&self) -> bool {
+        self.is_guarded || self.yields()
+    }
 }
 
 const KNOWN: [&str; 5] = ["directive", "model", "tools", "limits", "approvals"];
@@ -219,15 +250,16 @@ pub fn as_graph(file: &YamlFile, id: &ItemId, agent: &AgentContract, tools: &[Ag
     let category = id.as_str().rsplit_once('/').map_or("", |(category, _)| category);
     let at = PlacedTrees { span: &config };
     let own = |name: &str| fields.get(name).cloned().map(|tree| (name.to_owned(), tree));
-    let mut graph: Vec<(String, YamlTree)> =
-        ["version", "description", "config_schema"].into_iter().filter_map(own).collect();
+    let mut graph: Vec<(String, YamlTree)> = ["version", "description"].into_iter().filter_map(own).collect();
+    graph.extend(inputs_of(&at, &fields).map(|schema| ("config_schema".to_owned(), schema)));
     graph.push(("tool_type".to_owned(), at.text("graph")));
     graph.push(("executor_id".to_owned(), at.text(super::EXECUTORS[0])));
     if !category.is_empty() {
         graph.push(("category".to_owned(), at.text(category)));
     }
     let permission = |id: &str| format!("rye.execute.tool.{}", id.replace('/', "."));
-    let permissions = std::iter::once(at.text(permission(MODEL))).chain(agent.tools.iter().map(|tool| {
+    let called = agent.tools.iter().filter(|tool| tool.value.as_str() != YIELD);
+    let permissions = std::iter::once(at.text(permission(MODEL))).chain(called.map(|tool| {
         let at = PlacedTrees { span: &tool.span };
         at.text(permission(tool.value.as_str()))
     }));
@@ -242,6 +274,20 @@ pub fn as_graph(file: &YamlFile, id: &ItemId, agent: &AgentContract, tools: &[Ag
     }
     graph.push(("config".to_owned(), config_of(&at, agent, tools)));
     file.with_root(at.map_of(graph))
+}
+
+/// Returns the schema of an agent's inputs. If the agent is guarded, all of them are.
+fn inputs_of(at: &PlacedTrees<'_>, fields: &Fields<'_>) -> Option<YamlTree> {
+    let schema = fields.get("config_schema").cloned();
+    let Some(guarded) = fields.get("x-guarded").filter(|tree| tree.node == TreeNode::Boolean(true)) else {
+        return schema;
+    };
+    let mut schema = schema.unwrap_or_else(|| at.map(vec![("type", at.text("object"))]));
+    if let TreeNode::Map(entries) = &mut schema.node {
+        let key = TreeKey { name: "x-guarded".to_owned(), span: guarded.span.clone() };
+        entries.push((key, guarded.clone()));
+    }
+    Some(schema)
 }
 
 /// Returns the `config` of an agent's graph.
@@ -321,6 +367,10 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
             let parameters = parameters.into_iter().flat_map(|properties| properties.keys());
             let params = parameters.map(|name| (name.clone(), at.text(format!("${{call.arguments.{name}}}"))));
             let params = at.map_of(params.collect());
+            if tool.yields() {
+                nodes.push((name.clone(), at.question(params, agent.approvals.as_ref())));
+                continue;
+            }
             if tool.is_guarded {
                 nodes.push((asking(name), at.approval(tool, name, params.clone(), agent.approvals.as_ref())));
             }
@@ -336,36 +386,27 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
                 ]),
             ));
         }
-        let said = vec![
-            ("role", at.text("tool")),
-            ("id", at.text("${call.id}")),
-            ("error", at.text("${state._last_error.error}")),
-        ];
-        nodes.push((
-            "failed".to_owned(),
-            at.map(vec![
+        let mut ends = Vec::new();
+        let mut failure = |name: &'static str, error: &str| {
+            let said = vec![("role", at.text("tool")), ("id", at.text("${call.id}")), ("error", at.text(error))];
+            let gate = at.map(vec![
                 ("type", at.text("gate")),
                 ("assign", at.map(vec![("talk", at.list(vec![at.map(said)]))])),
                 ("next", at.text("gather")),
-            ]),
-        ));
-        let has_guarded = tools.iter().any(|tool| tool.is_guarded);
-        if has_guarded {
-            let said = vec![
-                ("role", at.text("tool")),
-                ("id", at.text("${call.id}")),
-                ("error", at.text("nobody has approved this call, so it was not made")),
-            ];
-            nodes.push((
-                REFUSED.to_owned(),
-                at.map(vec![
-                    ("type", at.text("gate")),
-                    ("assign", at.map(vec![("talk", at.list(vec![at.map(said)]))])),
-                    ("next", at.text("gather")),
-                ]),
-            ));
+            ]);
+            ends.push(name);
+            nodes.push((name.to_owned(), gate));
+        };
+        if !tools.iter().all(AgentTool::yields) {
+            failure("failed", "${state._last_error.error}");
         }
-        let ends = ["failed"].into_iter().chain(has_guarded.then_some(REFUSED));
+        if tools.iter().any(|tool| tool.is_guarded) {
+            failure(REFUSED, "nobody has approved this call, so it was not made");
+        }
+        let has_time = agent.approvals.as_ref().is_some_and(Approvals::has_timeout);
+        if has_time && tools.iter().any(AgentTool::yields) {
+            failure(UNANSWERED, "nobody has answered in time");
+        }
         let waits_for = names.iter().map(String::as_str).chain(ends).map(|name| at.text(name));
         nodes.push((
             "gather".to_owned(),
@@ -394,6 +435,9 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
 
 /// The node of an agent's graph to which guarded calls lead that nobody approves.
 const REFUSED: &str = "refused";
+
+/// The node of an agent's graph to which questions lead that nobody answers in time.
+const UNANSWERED: &str = "unanswered";
 
 /// Returns the name of the interrupt before the node that makes a guarded call.
 fn asking(name: &str) -> String {
@@ -445,12 +489,36 @@ impl PlacedTrees<'_> {
             ("result_schema", decision),
             ("next", self.map(vec![("by", self.text("result.decision")), ("to", targets)])),
         ];
-        let given = approvals.map_or(&[][..], |approvals| &approvals.fields);
-        if given.iter().any(|(name, _)| *name == "timeout") {
-            fields.push(("on_timeout", self.text(REFUSED)));
-        }
-        fields.extend(given.iter().cloned());
+        self.ask(&mut fields, approvals, REFUSED);
         self.map(fields)
+    }
+
+    /// Makes the interrupt in place of a call by which the model asks people.
+    fn question(&self, params: YamlTree, approvals: Option<&Approvals>) -> YamlTree {
+        let answer = self.value(&serde_json::json!({
+            "type": "object",
+            "properties": { "answer": { "type": "string" } },
+            "required": ["answer"],
+        }));
+        let said =
+            vec![("role", self.text("tool")), ("id", self.text("${call.id}")), ("result", self.text("${result}"))];
+        let mut fields = vec![
+            ("type", self.text("interrupt")),
+            ("payload", params),
+            ("result_schema", answer),
+            ("assign", self.map(vec![("talk", self.list(vec![self.map(said)]))])),
+            ("next", self.text("gather")),
+        ];
+        self.ask(&mut fields, approvals, UNANSWERED);
+        self.map(fields)
+    }
+
+    /// Adds to an interrupt who answers, and where it leads if nobody does in time.
+    fn ask<'n>(&self, fields: &mut Vec<(&'n str, YamlTree)>, approvals: Option<&'n Approvals>, unanswered: &str) {
+        if approvals.is_some_and(Approvals::has_timeout) {
+            fields.push(("on_timeout", self.text(unanswered)));
+        }
+        fields.extend(approvals.map_or(&[][..], |approvals| &approvals.fields).iter().cloned());
     }
 
     fn number(&self, number: u64) -> YamlTree {

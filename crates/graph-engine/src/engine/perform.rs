@@ -392,16 +392,17 @@ impl StepContext {
 
     /// Waits for the answer of a tool, or drops its call when the run is killed.
     async fn unless_killed<T>(&self, call: impl Future<Output = Result<T, Box<Failure>>>) -> Result<T, Box<Failure>> {
-        let mut call = pin!(call);
-        // Most tools of a pipeline answer at once.
-        if let Poll::Ready(answer) = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
-            return answer;
-        }
-        tokio::select! {
-            biased;
-            answer = call => answer,
-            () = Box::pin(self.facts.stop.killed()) => Err(Box::new(Failure::of(Category::Cancelled, "the run was killed"))),
-        }
+        let (mut call, mut killed) = (pin!(call), None);
+        // Most tools answer at once. A call is polled once each time: one that yields lets other tasks have their turn.
+        poll_fn(|context| {
+            if let Poll::Ready(answer) = call.as_mut().poll(context) {
+                return Poll::Ready(answer);
+            }
+            let killed = killed.get_or_insert_with(|| Box::pin(self.facts.stop.killed()));
+            let message = "the run was killed";
+            killed.as_mut().poll(context).map(|()| Err(Box::new(Failure::of(Category::Cancelled, message))))
+        })
+        .await
     }
 
     /// Returns how long the run may still take, if that is limited.
