@@ -212,3 +212,37 @@ config:
     let names: Vec<String> = tree.agent().graph().topology().nodes.into_iter().map(|node| node.name).collect();
     assert!(names.contains(&"approve_clean".to_owned()) && names.contains(&"approve_second".to_owned()), "{names:?}");
 }
+
+/// A model asks people by `orchestrate_yield`, and hears their answer.
+#[graph_test]
+async fn a_model_asks_people_and_hears_their_answer(bed: TestBed) {
+    for (approvals, is_answered) in [("", true), ("  approvals: { timeout: 1h }\n", false)] {
+        let (bed, tree) = (TestBed::new(), Tree::new());
+        tree.change("  tools: [files/read, files/list]\n", &format!("  tools: [rye/orchestrate/yield]\n{approvals}"));
+        let model = Scripted::new(|turn, _| {
+            Ok(match turn {
+                0 => calls(&[("orchestrate_yield", json!({ "question": "Is it good?" })), ("orchestrate_yield", json!({}))]),
+                _ => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+            })
+        });
+        let run = RunId::new("run").unwrap();
+        let runtime = runtime(&bed, bed.disk().clone(), &tree, &model);
+        let questions = asked(&runtime, &tree, &run).await;
+        let shown: Vec<&Value> = questions.iter().map(|question| &question.payload).collect();
+        assert!(shown.contains(&&json!({ "question": "Is it good?" })), "{shown:?}");
+        if is_answered {
+            for question in &questions {
+                let envelope = question.sign(NamedAnswer::new("call_yield", json!({ "answer": "It is." })), &ann());
+                runtime.answer(&tree.graph(), &run, &envelope.unwrap()).await.unwrap();
+            }
+        } else {
+            tokio::time::advance(Duration::from_secs(3_601)).await;
+        }
+        let finished = runtime.resume(tree.graph(), &run).await.unwrap().await.unwrap();
+        assert_eq!(finished.output["end"], "merged");
+        let heard = heard(model.requests.lock().unwrap().last().unwrap());
+        let expected = if is_answered { "It is." } else { "nobody has answered in time" };
+        assert!(heard.iter().any(|(text, is_ok)| text.contains(expected) && *is_ok == is_answered), "{heard:?}");
+    }
+    drop(bed);
+}

@@ -466,3 +466,23 @@ async fn a_model_spawns_tasks_within_the_grant_of_its_agent(bed: TestBed) {
     let failures = results.lock().unwrap().iter().filter(|result| result.is_err()).count();
     assert_eq!(failures, 5, "{:?}", results.lock().unwrap());
 }
+
+/// Inputs that are code or need an approval are chosen by the author of a graph, and by no task.
+#[graph_test]
+async fn nobody_spawns_what_a_caller_must_vouch_for(bed: TestBed) {
+    let spawn = with("spawn", "target: \"${inputs.with}\", inputs: { job: a }");
+    let shop = Shop::new(&graph("\"rye.execute.tool.*\"", &spawn));
+    for (name, mark) in [("sink", "x-sink: shell"), ("guarded", "x-guarded: true")] {
+        let work = WORK.replace("job: { type: string }", &format!("job: {{ type: string, {mark} }}"));
+        shop.tree.write(&format!("graphs/shop/{name}.yaml"), &work);
+    }
+    let agent = shop.tree.read("graphs/tools/shop/review.yaml");
+    shop.tree.write("graphs/tools/shop/second.yaml", &agent.replace("tool_type: agent", "tool_type: agent\nx-guarded: true"));
+    let (runtime, library, _tasks) = shop.process(&bed, bed.disk().clone());
+    for target in ["shop/sink", "shop/guarded", "shop/second"] {
+        let inputs = Map::from_iter([("with".to_owned(), json!(target))]);
+        let error = runtime.start(shop.lead(&library), inputs).await.unwrap().await.unwrap_err().to_string();
+        assert!(error.contains("some of its inputs are sinks or guarded"), "{target}: {error}");
+    }
+    assert!(tasks_in(&bed).await.is_empty() && shop.jobs().is_empty());
+}
