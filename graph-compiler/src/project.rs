@@ -2,6 +2,7 @@
 
 mod agents;
 mod clashes;
+mod directives;
 mod nesting;
 mod offered;
 mod settings;
@@ -58,6 +59,8 @@ pub struct Project {
     settings: SettingsFiles,
     /// Whether files that cannot be verified are read too, wherever they are used.
     is_for_review: bool,
+    /// Whether files that their author has not signed count as signed.
+    has_drafts: bool,
     /// Texts that replace the content of files, by the files' canonical paths.
     texts: BTreeMap<PathBuf, Arc<SourceFile>>,
     /// The files of the graphs and of the contracts.
@@ -171,6 +174,7 @@ impl Project {
             contracts: Mutex::default(),
             settings: SettingsFiles::default(),
             is_for_review: false,
+            has_drafts: false,
             texts: BTreeMap::new(),
         }
     }
@@ -228,6 +232,7 @@ impl Project {
         let own = KeyFile::new(key.public(), "the author of the drafts");
         self.ring = KeyRing::from_files(self.ring.keys().cloned().chain([own]));
         let files = drafts.iter().map(|source| source.path.clone()).collect();
+        self.has_drafts = true;
         (drafts.into_iter().fold(self, Self::with_text), files)
     }
 
@@ -366,6 +371,9 @@ impl Project {
         let (disagreement, (mut examined, read)) = parallel::both(again, || {
             let diagnostics = &mut examined.diagnostics;
             let Ok(meant) = self.meant(source, &yaml, diagnostics) else { return (examined, None) };
+            let agent = meant.as_ref().and_then(|meant| Some((&meant.contract, meant.contract.agent()?)));
+            let directive =
+                agent.and_then(|(contract, agent)| self.check_directive(source, contract, agent, diagnostics));
             let yaml = meant.as_ref().map_or(&yaml, |meant| &meant.graph);
             let Some(definition) = definition::parse(origin, yaml, diagnostics) else { return (examined, None) };
             examined.inner = self.inside(definition.executed());
@@ -376,7 +384,7 @@ impl Project {
             let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
             items.reachable = reachable;
             items.behind = self.behind(&definition, &ids, is_review);
-            contracts.extend(files);
+            contracts.extend(files.into_iter().chain(directive));
             let checked = check::check(&definition, &items, &levels, wanted, diagnostics);
             let examined = Examined { interface: Some(checked.interface), graph: checked.graph, contracts, ..examined };
             (examined, Some((definition, items)))

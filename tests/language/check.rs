@@ -24,7 +24,7 @@ use graph_compiler::code::{ALL, DiagnosticCode};
 use graph_compiler::project::{Compilation, Project};
 
 /// The codes that no text of a signed graph can cause; `tests/language/bad_input.rs` covers them.
-const OF_THE_FILE: [(&str, &str); 16] = [
+const OF_THE_FILE: [(&str, &str); 18] = [
     ("G0001", "there is no text to read"),
     ("G0002", "more than 4 MiB"),
     ("G0003", "a fixture is UTF-8"),
@@ -40,6 +40,8 @@ const OF_THE_FILE: [(&str, &str); 16] = [
     ("G0029", "more mistakes than a fixture has"),
     ("G0158", "the fixtures have a contract of their own for `rye/bash`"),
     ("G0139", "allowed where no settings say otherwise"),
+    ("G0191", "a file of the project, not the graph's"),
+    ("G0192", "a file of the project, not the graph's"),
     ("G0230", "a file of tests, not the graph's"),
 ];
 

@@ -513,6 +513,14 @@ codes! {
          may change), or that begins an agent's thread. Results with secrets in them are not stored either. Remove \
          `cache_result`.";
 
+    NO_DIRECTIVE = "G0191"(Deny), "an agent without its directive",
+        "The contract of an agent names a directive, and the project around the tree, the nearest directory with `.ai`, has no such \
+         file. Every run of the agent would fail at its first turn. Write the directive, sign it, or correct the id. If it is in the \
+         space of a user or of the system, which the compiler does not read, set the lint to `allow`.";
+    BAD_DIRECTIVE = "G0192", "a directive that its agent cannot follow",
+        "The directive of an agent cannot be read, no trusted key signed it, its signature does not cover its process, it needs inputs \
+         that the agent's `config_schema` does not have, or it has outputs that the agent's `result_schema` does not have. Every \
+         run of the agent would fail, or answer something else than its directive says. Correct it and sign it again.";
     BAD_JOIN = "G0200", "a join and the edges that lead to it do not agree",
         "`waits_for` names the nodes whose edges lead to a node and that it waits for: all of them, and no others. An edge is \
          an entry of `next` or an `on_error`. Add the missing name, or remove the one that does not lead here.";

@@ -6,7 +6,6 @@
 
 mod config;
 pub mod confined;
-mod directive;
 mod error;
 mod file;
 mod header;
@@ -14,11 +13,12 @@ mod operations;
 mod spaces;
 #[cfg(test)]
 mod testing;
-mod xml;
 mod yaml;
 
-pub use directive::{Directive, DirectiveError, DirectiveProblem, Input, InputType, InputsError, Output, ProcessStep};
 pub use error::ItemError;
+pub use graph_directive::{
+    Directive, DirectiveError, DirectiveProblem, Input, InputType, InputsError, Output, ProcessStep,
+};
 pub use operations::Operations;
 pub use spaces::{SignedItem, Space, Spaces};
 pub use yaml::YamlError;

@@ -7,10 +7,10 @@ use graph_model::program::{ItemType, Verb};
 use graph_model::value::{AsView, describe};
 use serde_json::{Map, Value, json};
 
-use super::directive::{Directive, DirectiveError, written};
 use super::header::PageHeader;
 use super::spaces::{SignedItem, Space, Spaces};
 use super::yaml::mapping;
+use graph_directive::{Directive, DirectiveError, insert_inputs};
 use graph_engine::{ActionError, BoxFuture, PerformItems};
 
 /// How many results a search returns by default.
@@ -224,7 +224,7 @@ fn execute(item: &SignedItem, mut params: Map<String, Value>) -> Result<Value, A
             input.insert("value".to_owned(), value);
         }
     }
-    result.insert("content".to_owned(), Value::String(written(item.content(), &given)));
+    result.insert("content".to_owned(), Value::String(insert_inputs(item.content(), &given)));
     result.insert("content_signed".to_owned(), json!(item.content() == item.covered()));
     result.extend(identity(item));
     Ok(Value::Object(result))

@@ -19,6 +19,8 @@ use crate::tree;
 /// The graph that the contract of an agent means.
 pub(super) struct Meant {
     pub(super) graph: YamlFile,
+    /// The contract itself.
+    pub(super) contract: Contract,
     /// The contract of the tool by which it asks its model.
     pub(super) model: Option<(ItemId, Arc<Contract>)>,
 }
@@ -91,7 +93,8 @@ impl Project {
             return Err(Mistaken);
         }
         let graph = agent::as_graph(yaml, &id, agent, &tools);
-        Ok(Some(Meant { graph, model: model_contract(&id, agent) }))
+        let model = model_contract(&id, agent);
+        Ok(Some(Meant { graph, model, contract }))
     }
 
     /// Describes a tool of an agent: another tool, a graph, or another agent. `None` if there is nothing with this id.

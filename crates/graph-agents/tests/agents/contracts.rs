@@ -4,8 +4,8 @@ use graph_runtime::Machine;
 use graph_runtime::testing::{TestBed, graph_test};
 use serde_json::json;
 
-use crate::loops::run;
-use crate::tree::{Scripted, Tree, answer, calls};
+use crate::loops::{run, run_of};
+use crate::tree::{DIRECTIVE, Scripted, Tree, answer, calls};
 
 #[test]
 fn the_mistakes_of_a_contract_are_named_at_their_places() {
@@ -125,21 +125,131 @@ async fn a_directive_that_cannot_be_trusted_is_not_followed(bed: TestBed) {
     ];
     for (change, expected) in changes {
         let tree = Tree::new();
+        // The compiler sees the directive as it was signed.
+        let graph = tree.graph();
         let path = tree.path(".ai/directives/workflows/review.md");
         match change(&std::fs::read_to_string(&path).unwrap()) {
             Some(text) => std::fs::write(&path, text).unwrap(),
             None => std::fs::remove_file(&path).unwrap(),
         }
-        let failed = run(&bed, &tree, &model).await.unwrap_err();
+        assert!(!tree.mistakes().is_empty(), "the compiler finds the same");
+        let failed = run_of(&bed, &tree, graph, &model).await.unwrap_err();
         assert!(failed.contains(expected), "{failed}");
     }
     let tree = Tree::new();
+    let graph = tree.graph();
     tree.directive(
-        &crate::tree::DIRECTIVE
+        &DIRECTIVE
             .replace("<process>", "</directive>\n<process>")
             .replace("</process>\n</directive>", "</process>"),
     );
-    let failed = run(&bed, &tree, &model).await.unwrap_err();
+    let failed = run_of(&bed, &tree, graph, &model).await.unwrap_err();
     assert!(failed.contains("its signature does not cover its process"), "{failed}");
     assert_eq!(model.asked(), 0);
+}
+
+/// Returns the codes and messages about a directive.
+fn about_the_directive(tree: &Tree) -> Vec<String> {
+    let found = tree.mistakes();
+    let found = found.iter().filter(|one| ["G0191", "G0192"].contains(&one.code.id));
+    found.map(|one| format!("{} {}: {}", one.code.id, one.location(), one.message)).collect()
+}
+
+#[test]
+fn the_compiler_compares_a_directive_with_the_contract() {
+    let input = |of: &str| (r#"type="array" required="true""#.to_owned(), of.to_owned());
+    let output = |text: &str| ("<process>".to_owned(), format!("<outputs>{text}</outputs><process>"));
+    for ((from, to), expected) in [
+        (input(r#"type="array""#), ""),
+        (input(r#"type="any" required="true""#), ""),
+        (
+            input(r#"required="true""#),
+            "its input `fixes` is of the type string, and by `config_schema` it is a list of strings",
+        ),
+        (input(r#"type="object""#), "its input `fixes` is of the type object"),
+        (
+            ("<inputs>".to_owned(), r#"<inputs><input name="who" required="true">Who</input>"#.to_owned()),
+            "it needs the input `who`, which `config_schema` does not have",
+        ),
+        (
+            ("<inputs>".to_owned(), r#"<inputs><input name="who" required="true" default="me">Who</input>"#.to_owned()),
+            "",
+        ),
+        (("<inputs>".to_owned(), r#"<inputs><input name="who">Who</input>"#.to_owned()), ""),
+        (output(r#"<output name="verdict">It</output><output name="confidence" type="number">It</output>"#), ""),
+        (
+            output(r#"<output name="reasons">Why</output>"#),
+            "it has the output `reasons`, which `result_schema` does not have",
+        ),
+        (
+            output(r#"<output name="confidence" type="integer">It</output>"#),
+            "its output `confidence` is of the type integer, and by `result_schema` it is a number",
+        ),
+        (("<process>".to_owned(), "</directive>\n<process>".to_owned()), ""),
+        (("version=\"1.0.0\"".to_owned(), String::new()), "`<directive>` has no `version`"),
+    ] {
+        let tree = Tree::new();
+        let text = DIRECTIVE.replace(&from, &to);
+        assert_ne!(text, DIRECTIVE, "{from}");
+        let is_outside = to.starts_with("</directive>");
+        tree.directive(&if is_outside { text.replace("</process>\n</directive>", "</process>") } else { text });
+        let expected = if is_outside { "its signature does not cover its process" } else { expected };
+        let found = about_the_directive(&tree);
+        match expected {
+            "" => assert_eq!(found, [""; 0], "{to}"),
+            _ => assert!(
+                matches!(found.as_slice(), [one] if one.starts_with("G0192") && one.contains(expected) && one.contains("review.yaml:6:14")),
+                "{to}: {found:#?}"
+            ),
+        }
+    }
+}
+
+/// An input that may be missing, and a result that is no object.
+#[test]
+fn a_directive_needs_what_the_contract_is_sure_to_have() {
+    for (from, to, expected) in [
+        ("  required: [fixes]\n", "", "it needs the input `fixes`, which may be missing by `config_schema`"),
+        ("type: array, items", "type: [array, \"null\"], items", "it needs the input `fixes`, which may be missing"),
+    ] {
+        let tree = Tree::new();
+        tree.change(from, to);
+        let found = about_the_directive(&tree);
+        assert!(found.iter().any(|one| one.contains(expected)), "{to}: {found:#?}");
+    }
+}
+
+#[test]
+fn a_directive_that_the_project_lacks_is_said_and_without_a_project_nothing_is() {
+    let tree = Tree::new();
+    let path = tree.path(".ai/directives/workflows/review.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let found = about_the_directive(&tree);
+    assert!(matches!(found.as_slice(), [one] if one.starts_with("G0191")), "{found:#?}");
+    // It may be in another space.
+    tree.settings("[lints]\nG0191 = \"allow\"\n");
+    assert_eq!(about_the_directive(&tree), [""; 0]);
+    tree.settings("");
+    std::fs::remove_dir_all(tree.path(".ai")).unwrap();
+    assert_eq!(about_the_directive(&tree), [""; 0], "the runtime checks it");
+    // A key that only the project trusts, and one that it revokes.
+    let stranger = graph_signing::SecretKey::from_seed(&[77; 32]);
+    let signed = |key| {
+        graph_signing::sign(graph_signing::ItemKind::Directive, DIRECTIVE, key, std::time::SystemTime::UNIX_EPOCH)
+    };
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, signed(&stranger).unwrap()).unwrap();
+    let found = about_the_directive(&tree);
+    assert!(matches!(found.as_slice(), [one] if one.contains("is not trusted")), "{found:#?}");
+    let trusted = graph_signing::KeyFile::new(stranger.public(), "a colleague");
+    let keys = tree.path(".ai/config/keys/trusted");
+    std::fs::create_dir_all(&keys).unwrap();
+    let file = keys.join(format!("{}.toml", trusted.fingerprint));
+    std::fs::write(&file, trusted.to_signed_toml(&stranger, std::time::SystemTime::UNIX_EPOCH)).unwrap();
+    assert_eq!(about_the_directive(&tree), [""; 0]);
+    std::fs::write(&file, "damaged").unwrap();
+    assert_eq!(about_the_directive(&tree).len(), 1, "it may have been a revocation");
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(about_the_directive(&tree), [""; 0]);
 }

@@ -2,6 +2,7 @@
 
 use graph_agents::{ModelError, ModelMessage, ModelReply, Usage};
 use graph_runtime::Status;
+use graph_runtime::dynamic::Interpreted;
 use graph_runtime::testing::{FaultyStore, TestBed, graph_test};
 use serde_json::json;
 
@@ -9,11 +10,21 @@ use crate::tree::{Scripted, Tree, answer, calls, inputs};
 
 /// Runs the graph around the agent, and returns its result.
 pub(crate) async fn run(bed: &TestBed, tree: &Tree, model: &Scripted) -> Result<graph_runtime::Value, String> {
+    run_of(bed, tree, tree.graph(), model).await
+}
+
+/// The same with a graph that was compiled before.
+pub(crate) async fn run_of(
+    bed: &TestBed,
+    tree: &Tree,
+    graph: Interpreted,
+    model: &Scripted,
+) -> Result<graph_runtime::Value, String> {
     let runtime = bed.process(bed.disk().clone()).tools(tree.agents(model)).build().unwrap();
-    let run = runtime.start(tree.graph(), inputs()).await.unwrap();
+    let run = runtime.start(graph.clone(), inputs()).await.unwrap();
     let id = run.id().clone();
     let ended = run.await;
-    let machine = std::sync::Arc::new(tree.graph());
+    let machine = std::sync::Arc::new(graph);
     let audits =
         graph_runtime::audit_tree(machine, &id, bed.disk(), &bed.key().public(), Some(&bed.encryption_key())).await;
     assert!(audits.unwrap().len() > usize::from(ended.is_ok()), "the run and that of its agent are proven");

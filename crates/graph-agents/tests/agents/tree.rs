@@ -179,6 +179,11 @@ impl Tree {
         fs::write(path, sign(ItemKind::YAML, text, &self.key, SystemTime::UNIX_EPOCH).unwrap()).unwrap();
     }
 
+    /// Writes the settings of the tree, signed.
+    pub(crate) fn settings(&self, text: &str) {
+        self.write("graphs/graphs.toml", text);
+    }
+
     /// Writes the directive, signed.
     pub(crate) fn directive(&self, text: &str) {
         let directive = sign(ItemKind::Directive, text, &self.key, SystemTime::UNIX_EPOCH).unwrap();

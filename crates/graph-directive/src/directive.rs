@@ -126,9 +126,8 @@ pub enum DirectiveProblem {
 /// A directive.
 ///
 /// ```
-/// # mod graph_runtime { pub use graph_engine::*; pub mod items { pub use graph_items::*; } pub use items::Spaces; }
-/// use graph_runtime::Map;
-/// use graph_runtime::items::Directive;
+/// use graph_directive::Directive;
+/// use graph_model::value::Map;
 ///
 /// let mut refund = Directive::parse(
 ///     r#"<directive name="refund" version="1.0.0">
@@ -524,7 +523,7 @@ impl Directive {
         }
         let texts = self.process.iter_mut().map(|step| &mut step.text).chain(&mut self.success_criteria);
         for text in texts {
-            *text = written(text, &given);
+            *text = insert_inputs(text, &given);
         }
         Ok(given)
     }
@@ -572,7 +571,7 @@ impl Directive {
 }
 
 /// Returns `text` with the values of `inputs` in place of its `{input:…}` (R73).
-pub(super) fn written(text: &str, inputs: &Map<String, Value>) -> String {
+pub fn insert_inputs(text: &str, inputs: &Map<String, Value>) -> String {
     input::substitute(text, |name| inputs.get(name).map(AsView::view))
 }
 
@@ -675,7 +674,8 @@ fn end_of_tag(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::STATE_GRAPH;
+
+    const STATE_GRAPH: &str = include_str!("state_graph.md");
 
     fn object(value: Value) -> Map<String, Value> {
         let Value::Object(map) = value else { unreachable!("tests give objects") };
