@@ -25,6 +25,7 @@ use crate::graphless::RecordedOutcome;
 use crate::machine::Machine;
 use crate::outcome::OutcomeError;
 use crate::payload::payload;
+use crate::record::Visit;
 use crate::run::Work;
 use crate::runtime::{Options, Runtime};
 use crate::services::RuntimeServices;
@@ -59,8 +60,14 @@ const MODEL: &str = "rye/agent/model";
 #[derive(Clone)]
 pub struct Tasks(Arc<TasksInner>);
 
+/// Finds the graph with an id.
+type FindMachine = dyn Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync;
+/// Finds the agent that follows a directive.
+type FindFollower = dyn Fn(&str) -> Result<Option<ItemId>, String> + Send + Sync;
+
 struct TasksInner {
-    find: Box<dyn Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync>,
+    find: Box<FindMachine>,
+    follower: Option<Box<FindFollower>>,
     /// The runtime owns the settings of its tools, and these own the tasks.
     runtime: OnceLock<Weak<RuntimeServices>>,
 }
@@ -106,7 +113,26 @@ pub struct TaskMessage {
 impl Tasks {
     /// Tasks of the graphs that `find` finds by their ids. It fails with the reason why there is such a graph, and its tasks cannot begin.
     pub fn new(find: impl Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(TasksInner { find: Box::new(find), runtime: OnceLock::new() }))
+        Self(Arc::new(TasksInner { find: Box::new(find), follower: None, runtime: OnceLock::new() }))
+    }
+
+    /// The same, with agents that are found by the directives that they follow, as `rye/agent/threads/thread_directive` names them. `follower`
+    /// fails with the reason why there is no single one.
+    pub fn with_followers(
+        find: impl Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync + 'static,
+        follower: impl Fn(&str) -> Result<Option<ItemId>, String> + Send + Sync + 'static,
+    ) -> Self {
+        let (find, follower) = (Box::new(find), Some(Box::new(follower) as Box<FindFollower>));
+        Self(Arc::new(TasksInner { find, follower, runtime: OnceLock::new() }))
+    }
+
+    /// Returns the agent that follows a directive, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If several do, or a contract cannot be read.
+    pub fn follower(&self, directive: &str) -> Result<Option<ItemId>, String> {
+        self.0.follower.as_ref().map_or(Ok(None), |follower| follower(directive))
     }
 
     /// Lets a runtime run the tasks: the one whose tools spawn them. The first runtime counts.
@@ -243,6 +269,17 @@ impl Tasks {
             return Err(unknown(task));
         }
         Ok(outcome)
+    }
+
+    /// Returns the visits of a task of the run, as its journal has them. Secrets are replaced by `[secret]`.
+    ///
+    /// # Errors
+    ///
+    /// If it is no task of the run, or its journal was changed.
+    pub async fn visits(&self, call: &Call, task: &RunId) -> Result<Vec<Visit>, ActionError> {
+        let (runtime, _) = self.serving()?;
+        self.outcome(call, task).await?;
+        runtime.history(task).await.map_err(|error| ActionError::permanent(error.to_string()))
     }
 
     /// Returns the tasks of the run, the newest first; those with one of these statuses, if there are any.

@@ -23,6 +23,8 @@ mod process;
 mod subprocess;
 #[cfg(test)]
 mod testing;
+#[cfg(feature = "tasks")]
+mod threads;
 
 use std::time::Duration;
 
@@ -42,8 +44,10 @@ use graph_engine::ActionError;
 use graph_engine::Call;
 
 /// The ids of the built-in tools, including those that this system or the enabled features lack.
-pub const BUILTIN_IDS: [&str; 16] = [
+pub const BUILTIN_IDS: [&str; 18] = [
     "rye/agent/model",
+    "rye/agent/threads/orchestrator",
+    "rye/agent/threads/thread_directive",
     "rye/bash",
     "rye/exec",
     "rye/file-system/list",
@@ -155,7 +159,7 @@ pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Valu
         "rye/http/request" => Err(ActionError::permanent(
             "`rye/http/request` is not built in: it needs the feature `http` of `graph-runtime`",
         )),
-        _ if id.starts_with(ORCHESTRATE) => orchestrate(id, call, params).await,
+        _ if id.starts_with(THREADS) || id.starts_with(ORCHESTRATE) => orchestrate(id, call, params).await,
         _ => Err(ActionError::permanent(format!(
             "`{id}` is not built into the runtime on this system ({})",
             call.node()
@@ -163,12 +167,18 @@ pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Valu
     }
 }
 
+/// The first part of the ids of the tools for threads.
+const THREADS: &str = "rye/agent/threads/";
 /// The first part of the ids of the tools for tasks.
 const ORCHESTRATE: &str = "rye/orchestrate/";
 
 #[cfg(feature = "tasks")]
 async fn orchestrate(id: &str, call: &Call, params: Value) -> Result<Value, ActionError> {
-    orchestrate::perform(&id[ORCHESTRATE.len()..], call, params).await
+    match id {
+        "rye/agent/threads/thread_directive" => threads::thread_directive(call, params).await,
+        "rye/agent/threads/orchestrator" => threads::orchestrator(call, params).await,
+        _ => orchestrate::perform(&id[ORCHESTRATE.len()..], call, params).await,
+    }
 }
 
 #[cfg(not(feature = "tasks"))]

@@ -48,6 +48,31 @@ impl Project {
         self.found_contract(id, self.is_for_review).is_agent().then(|| self.root.join(TOOLS).join(format!("{id}.yaml")))
     }
 
+    /// Returns the agent of the tree that follows a directive, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If several agents follow it, or the contract of one of the tree's agents cannot be used.
+    pub fn agent_following(&self, directive: &str) -> Result<Option<ItemId>, String> {
+        let mut following = Vec::new();
+        for path in find_agents(&self.root) {
+            let Some(id) = self.tool_of(&path) else { continue };
+            let found = self.found_contract(&id, false);
+            match found.contract.as_ref().and_then(|contract| contract.agent()) {
+                Some(agent) if agent.directive.value == directive => following.push(id),
+                Some(_) => {}
+                None => return Err(format!("the contract of the agent `{id}` cannot be used: `graph check` says why")),
+            }
+        }
+        match following.as_slice() {
+            [_, _, ..] => {
+                let ids: Vec<String> = following.iter().map(|id| format!("`{id}`")).collect();
+                Err(format!("several agents follow the directive `{directive}`: {}", ids.join(", ")))
+            }
+            _ => Ok(following.pop()),
+        }
+    }
+
     /// Returns the graph that a file means, if the file is the contract of an agent.
     ///
     /// # Errors

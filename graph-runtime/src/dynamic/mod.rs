@@ -160,12 +160,13 @@ impl Library {
     /// Returns the tasks that run the graphs and agents of the tree.
     #[cfg(feature = "tasks")]
     pub fn tasks(&self) -> graph_engine::Tasks {
-        let library = self.clone();
-        graph_engine::Tasks::new(move |id| {
+        let (library, tree) = (self.clone(), self.clone());
+        let find = move |id: &ItemId| {
             let Some(file) = library.find(id) else { return Ok(None) };
             let graph = library.graph(&file).map_err(|error| format!("`{id}` cannot begin: {error}"))?;
-            Ok(Some(Arc::new(graph)))
-        })
+            Ok(Some(Arc::new(graph) as Arc<dyn Machine>))
+        };
+        graph_engine::Tasks::with_followers(find, move |directive| tree.shared.project.agent_following(directive))
     }
 
     /// Reads the schedules of the tree: those of the signed `graphs.toml` in its directory, whose graphs are loaded.

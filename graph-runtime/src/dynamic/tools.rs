@@ -125,6 +125,11 @@ impl fmt::Debug for Toolbox {
     }
 }
 
+/// Whether a tool is one of those for threads, which have no contracts: a program may have its own.
+fn is_thread(id: &str) -> bool {
+    cfg!(feature = "tasks") && matches!(id, "rye/agent/threads/thread_directive" | "rye/agent/threads/orchestrator")
+}
+
 impl Tools for Toolbox {
     fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
         if let Some(tool) = self.tools.get(call.tool()) {
@@ -133,7 +138,7 @@ impl Tools for Toolbox {
         if let Some(subprocess) = &row.subprocess {
             return Box::pin(perform_subprocess(subprocess, call, Value::Object(params)));
         }
-        if row.builtin
+        if (row.builtin || is_thread(&row.id))
             && let Some(performing) = perform_builtin(call.tool(), call, Value::Object(params))
         {
             return Box::pin(performing);
@@ -143,7 +148,7 @@ impl Tools for Toolbox {
     }
 
     fn performs(&self, row: &TypedTool) -> bool {
-        self.tools.contains_key(&row.id) || row.subprocess.is_some() || row.builtin
+        self.tools.contains_key(&row.id) || row.subprocess.is_some() || row.builtin || is_thread(&row.id)
     }
 
     fn reduce(&self, id: &str, value: Option<Value>, write: &Value) -> Option<Result<Value, ReducerError>> {

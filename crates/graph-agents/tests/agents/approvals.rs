@@ -221,7 +221,10 @@ async fn a_model_asks_people_and_hears_their_answer(bed: TestBed) {
         tree.change("  tools: [files/read, files/list]\n", &format!("  tools: [rye/orchestrate/yield]\n{approvals}"));
         let model = Scripted::new(|turn, _| {
             Ok(match turn {
-                0 => calls(&[("orchestrate_yield", json!({ "question": "Is it good?" })), ("orchestrate_yield", json!({}))]),
+                0 => calls(&[
+                    ("orchestrate_yield", json!({ "question": "Is it good?" })),
+                    ("orchestrate_yield", json!({})),
+                ]),
                 _ => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
             })
         });

@@ -10,4 +10,5 @@ mod limits;
 mod loops;
 mod random;
 mod tasks;
+mod threads;
 mod tree;

@@ -477,7 +477,10 @@ async fn nobody_spawns_what_a_caller_must_vouch_for(bed: TestBed) {
         shop.tree.write(&format!("graphs/shop/{name}.yaml"), &work);
     }
     let agent = shop.tree.read("graphs/tools/shop/review.yaml");
-    shop.tree.write("graphs/tools/shop/second.yaml", &agent.replace("tool_type: agent", "tool_type: agent\nx-guarded: true"));
+    shop.tree.write(
+        "graphs/tools/shop/second.yaml",
+        &agent.replace("tool_type: agent", "tool_type: agent\nx-guarded: true"),
+    );
     let (runtime, library, _tasks) = shop.process(&bed, bed.disk().clone());
     for target in ["shop/sink", "shop/guarded", "shop/second"] {
         let inputs = Map::from_iter([("with".to_owned(), json!(target))]);

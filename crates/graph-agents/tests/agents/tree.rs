@@ -204,7 +204,7 @@ impl Tree {
         self.write("graphs/tools/shop/review.yaml", &REVIEW.replace(from, to));
     }
 
-    fn library(&self) -> Library {
+    pub(crate) fn library(&self) -> Library {
         let [read, list, delete] = [0; 3].map(|_| Arc::clone(&self.made));
         let tools = Toolbox::new()
             .with("files/read", move |_, params| {

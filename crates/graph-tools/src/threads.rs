@@ -1,0 +1,186 @@
+//! `rye/agent/threads/thread_directive` and `orchestrator`: agents as threads, by the directives that they follow.
+//!
+//! A thread is a [task](graph_engine::tasks) whose graph is an agent.
+
+use graph_engine::tasks::{StopTask, Tasks, WaitFor};
+use graph_engine::{ActionError, Call, RecordedOutcome, Status};
+use graph_model::name::RunId;
+use graph_model::value::{Map, Value};
+use serde::Deserialize;
+use serde_json::json;
+
+/// The parameters of a thread besides its inputs.
+const OWN: [&str; 5] = ["directive_name", "directive", "inputs", "limit_overrides", "async_exec"];
+
+/// Performs `rye/agent/threads/thread_directive`: starts the agent that follows a directive, and waits for its answer.
+pub(super) async fn thread_directive(call: &Call, params: Value) -> Result<Value, ActionError> {
+    let tasks = tasks(call)?;
+    let Value::Object(mut params) = params else {
+        return Err(ActionError::permanent("the parameters of a thread are an object"));
+    };
+    let named = params.get("directive_name").or_else(|| params.get("directive")).and_then(Value::as_str);
+    let directive =
+        named.ok_or_else(|| ActionError::permanent("`directive_name` is the id of a directive"))?.to_owned();
+    let is_async = match params.get("async_exec") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(is_async)) => *is_async,
+        Some(_) => return Err(ActionError::permanent("`async_exec` is true or false")),
+    };
+    if params.get("limit_overrides").is_some_and(|limits| !matches!(limits, Value::Null)) {
+        return Err(ActionError::permanent(
+            "`limit_overrides` is not supported: the contract of the agent has its limits",
+        ));
+    }
+    let inputs = match params.remove("inputs") {
+        Some(Value::Object(inputs)) => inputs,
+        None | Some(Value::Null) => {
+            // The engine adds facts about the run around the call, for registries of programs.
+            params.retain(|name, _| !OWN.contains(&name.as_str()) && !name.starts_with("parent_"));
+            params
+        }
+        Some(_) => return Err(ActionError::permanent("`inputs` is an object")),
+    };
+    let agent = tasks.follower(&directive).map_err(ActionError::permanent)?;
+    let agent = agent.ok_or_else(|| {
+        ActionError::permanent(format!(
+            "no agent follows the directive `{directive}`: a contract with `tool_type: agent` names it in `config.directive`"
+        ))
+    })?;
+    let thread = tasks.spawn(call, &agent, Value::Object(inputs)).await?;
+    if is_async {
+        return Ok(json!({ "thread_id": thread, "directive": directive, "status": "running" }));
+    }
+    let outcome = match tasks.wait(call, std::slice::from_ref(&thread), WaitFor::All, None).await?.pop() {
+        Some(outcome) if outcome.status.has_result() => outcome,
+        Some(outcome) => {
+            let error = outcome.error.unwrap_or_else(|| outcome.status.name().to_owned());
+            return Err(ActionError::permanent(format!("{error} (thread `{thread}`)")));
+        }
+        None => return Err(ActionError::permanent(format!("thread `{thread}` is gone"))),
+    };
+    let cost = cost(tasks, call, &thread).await?;
+    Ok(json!({
+        "thread_id": thread, "directive": directive, "status": "completed", "outputs": outcome.output, "output": outcome.output,
+        "cost": cost,
+    }))
+}
+
+/// The parameters of `rye/agent/threads/orchestrator`.
+#[derive(Debug, Deserialize)]
+struct ThreadOperation {
+    operation: String,
+    #[serde(default)]
+    thread_id: Option<String>,
+    #[serde(default)]
+    thread_ids: Vec<String>,
+    #[serde(default)]
+    timeout: Option<f64>,
+    #[serde(default)]
+    message: Option<String>,
+    #[serde(default)]
+    tail_lines: Option<usize>,
+}
+
+const OPERATIONS: &str = "`wait_threads`, `get_status`, `list_children`, `list_active`, `cancel_thread`, `kill_thread`, `resume_thread` and \
+                          `read_transcript`";
+
+/// Performs `rye/agent/threads/orchestrator`.
+pub(super) async fn orchestrator(call: &Call, params: Value) -> Result<Value, ActionError> {
+    let tasks = tasks(call)?;
+    let operation: ThreadOperation = serde_json::from_value(params)
+        .map_err(|error| ActionError::permanent(format!("the parameters of the orchestrator do not fit: {error}")))?;
+    let thread = || -> Result<RunId, ActionError> {
+        let id = operation.thread_id.as_deref();
+        id_of(id.ok_or_else(|| ActionError::permanent(format!("`{}` needs `thread_id`", operation.operation)))?)
+    };
+    match operation.operation.as_str() {
+        "wait_threads" => {
+            let threads = operation.thread_ids.iter().map(|id| id_of(id)).collect::<Result<Vec<_>, _>>()?;
+            let limit = operation.timeout.map(|seconds| crate::seconds(seconds, "timeout")).transpose()?;
+            let outcomes = tasks.wait(call, &threads, WaitFor::All, limit).await?;
+            let success = outcomes.iter().all(|thread| thread.status.has_result());
+            Ok(json!({ "success": success, "results": outcomes.into_iter().map(shown).collect::<Vec<_>>() }))
+        }
+        "get_status" => Ok(json!({ "thread": shown(tasks.outcome(call, &thread()?).await?) })),
+        "list_children" | "list_active" => {
+            let is_active = operation.operation == "list_active";
+            let statuses = if is_active { vec![Status::Running, Status::Waiting] } else { Vec::new() };
+            let found = tasks.list(call, statuses).await?.into_iter();
+            let threads = found.map(
+                |thread| json!({ "thread_id": thread.run, "agent": thread.graph, "status": thread.status.name() }),
+            );
+            Ok(json!({ "threads": threads.collect::<Vec<_>>() }))
+        }
+        "cancel_thread" | "kill_thread" => {
+            let how = if operation.operation == "kill_thread" { StopTask::Kill } else { StopTask::Cancel };
+            Ok(json!({ "thread_id": thread()?, "stopped": tasks.stop(call, &thread()?, how).await? }))
+        }
+        "resume_thread" => {
+            let message = operation.message.as_deref();
+            let message = message.ok_or_else(|| ActionError::permanent("`resume_thread` needs `message`"))?;
+            tasks.steer(call, &thread()?, message).await?;
+            Ok(json!({ "thread_id": thread()?, "sent": true }))
+        }
+        "read_transcript" => {
+            let thread = thread()?;
+            let mut lines = transcript(tasks, call, &thread).await?;
+            if let Some(tail) = operation.tail_lines {
+                lines.drain(..lines.len().saturating_sub(tail));
+            }
+            Ok(json!({ "thread_id": thread, "transcript": lines }))
+        }
+        other => Err(ActionError::permanent(format!("`{other}` is no operation: there are {OPERATIONS}"))),
+    }
+}
+
+fn tasks(call: &Call) -> Result<&Tasks, ActionError> {
+    crate::config(call).own_tasks().ok_or_else(|| {
+        ActionError::permanent("the program has no threads: `ToolConfig::tasks` names the agents that it can start")
+    })
+}
+
+fn id_of(id: &str) -> Result<RunId, ActionError> {
+    RunId::new(id).map_err(|error| ActionError::permanent(format!("{id:?} is not the id of a thread: {error}")))
+}
+
+/// Returns a thread as the orchestrator shows it.
+fn shown(thread: RecordedOutcome) -> Value {
+    let mut shown = Map::from_iter([
+        ("thread_id".to_owned(), Value::from(thread.run.as_str())),
+        ("agent".to_owned(), Value::from(thread.graph)),
+        ("status".to_owned(), Value::from(thread.status.name())),
+    ]);
+    if thread.status.has_result() {
+        shown.insert("outputs".to_owned(), thread.output);
+    }
+    shown.extend(thread.error.map(|error| ("error".to_owned(), Value::from(error))));
+    Value::Object(shown)
+}
+
+/// Returns how many turns a thread has taken, and what they took.
+async fn cost(tasks: &Tasks, call: &Call, thread: &RunId) -> Result<Value, ActionError> {
+    let (mut turns, mut tokens, mut micros) = (0_u64, 0_u64, 0_u64);
+    for turn in turns_of(tasks, call, thread).await? {
+        let number = |name: &str| turn.get(name).and_then(Value::as_u64).unwrap_or_default();
+        turns += 1;
+        tokens = tokens.saturating_add(number("tokens"));
+        micros = micros.saturating_add(number("micros"));
+    }
+    Ok(json!({ "turns": turns, "tokens": tokens, "micros": micros }))
+}
+
+/// Returns the messages of a thread, in their order: those of each turn.
+async fn transcript(tasks: &Tasks, call: &Call, thread: &RunId) -> Result<Vec<Value>, ActionError> {
+    let turns = turns_of(tasks, call, thread).await?;
+    let said = turns.into_iter().filter_map(|mut turn| match turn.get_mut("said").map(Value::take) {
+        Some(Value::Array(said)) => Some(said),
+        _ => None,
+    });
+    Ok(said.flatten().collect())
+}
+
+/// Returns the results of the turns in the journal of a thread. Secrets are replaced by `[secret]`.
+async fn turns_of(tasks: &Tasks, call: &Call, thread: &RunId) -> Result<Vec<Value>, ActionError> {
+    let visits = tasks.visits(call, thread).await?;
+    Ok(visits.into_iter().map(|visit| visit.result).filter(|result| result.get("said").is_some()).collect())
+}
