@@ -139,9 +139,7 @@ async fn a_directive_that_cannot_be_trusted_is_not_followed(bed: TestBed) {
     let tree = Tree::new();
     let graph = tree.graph();
     tree.directive(
-        &DIRECTIVE
-            .replace("<process>", "</directive>\n<process>")
-            .replace("</process>\n</directive>", "</process>"),
+        &DIRECTIVE.replace("<process>", "</directive>\n<process>").replace("</process>\n</directive>", "</process>"),
     );
     let failed = run_of(&bed, &tree, graph, &model).await.unwrap_err();
     assert!(failed.contains("its signature does not cover its process"), "{failed}");
