@@ -128,6 +128,57 @@ pub struct Budget {
     pub at_a_time: Option<u64>,
     /// The number of levels of graphs nested below it; `None` where they form a circle.
     pub levels: Option<u32>,
+    /// The most that the agents use that it calls, and those that they call; with its own turns, if it is an agent.
+    pub usage: AgentUsage,
+    /// The part of it that an agent uses by calls of others.
+    pub usage_inside: AgentUsage,
+}
+
+/// The most that agents use together, by their limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AgentUsage {
+    /// How often they ask their models; `None` if there is no bound.
+    pub turns: Option<u64>,
+    /// How many tokens these turns take; `None` if there is no bound.
+    pub tokens: Option<u64>,
+    /// How much they cost, in millionths of a US dollar; `None` if there is no bound.
+    pub micros: Option<u64>,
+}
+
+impl AgentUsage {
+    /// That of no agent.
+    pub const NOTHING: Self = Self { turns: Some(0), tokens: Some(0), micros: Some(0) };
+    /// That of agents of which nothing is known.
+    pub const UNKNOWN: Self = Self { turns: None, tokens: None, micros: None };
+
+    /// Applies a function to each number of two usages.
+    fn with(self, other: Self, each: impl Fn(u64, u64) -> Option<u64>) -> Self {
+        let both = |one: Option<u64>, other: Option<u64>| each(one?, other?);
+        Self {
+            turns: both(self.turns, other.turns),
+            tokens: both(self.tokens, other.tokens),
+            micros: both(self.micros, other.micros),
+        }
+    }
+
+    /// Returns that of both.
+    pub fn plus(self, other: Self) -> Self {
+        self.with(other, u64::checked_add)
+    }
+
+    /// Returns the greater numbers of both.
+    pub fn max(self, other: Self) -> Self {
+        self.with(other, |one, other| Some(one.max(other)))
+    }
+
+    /// Returns that of so many times as much. Nothing stays nothing, also without a bound for the times.
+    pub fn times(self, count: Option<u64>) -> Self {
+        let times = |one: Option<u64>| match one {
+            Some(0) => Some(0),
+            one => one?.checked_mul(count?),
+        };
+        Self { turns: times(self.turns), tokens: times(self.tokens), micros: times(self.micros) }
+    }
 }
 
 /// A graph that runs inside another: the other calls it, directly or through further graphs (R188).

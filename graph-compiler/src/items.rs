@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use graph_definition::definition::{Contract, ValueSchema};
+use graph_definition::definition::{AgentLimits, Contract, ValueSchema};
 use graph_model::name::ItemId;
 use graph_model::reducer::{Keep, Reducer};
 use graph_model::value::Value;
@@ -36,6 +36,8 @@ pub struct Items {
     pub behind: Vec<String>,
     /// How many owners of keys have each of the roles that the keys of the tree give; empty if they give none.
     pub roles: BTreeMap<String, usize>,
+    /// The limits of the graph itself, if it is the one that the contract of an agent means.
+    pub agent: Option<AgentLimits>,
     /// Whether files without a trusted signature were read too. No graph is compiled from those.
     pub are_for_review: bool,
 }
@@ -110,6 +112,8 @@ pub struct Nested {
     pub is_endless: bool,
     /// Whether it is the graph that the contract of an agent means.
     pub is_agent: bool,
+    /// The limits in that contract.
+    pub limits: Option<AgentLimits>,
     /// Whether that contract says that a call of it needs approval.
     pub is_guarded: bool,
 }

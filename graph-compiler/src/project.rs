@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use graph_definition::definition::{self, Contract, Definition, ValueSchema};
+use graph_definition::definition::{self, AgentLimits, Contract, Definition, ValueSchema};
 use graph_definition::diagnostic::{Diagnostic, DiagnosticIdentity, Diagnostics, Severity, SourcePlace, code, nearest};
 use graph_definition::hash::HashSet;
 use graph_definition::source::SourceFile;
@@ -383,6 +383,7 @@ impl Project {
             items.contracts.extend(meant.as_ref().and_then(|meant| meant.model.clone()));
             let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
             items.reachable = reachable;
+            items.agent = agent.map(|(_, agent)| agent.limits.clone());
             items.behind = self.behind(&definition, &ids, is_review);
             contracts.extend(files.into_iter().chain(directive));
             let checked = check::check(&definition, &items, &levels, wanted, diagnostics);
@@ -688,6 +689,12 @@ impl Project {
     /// Whether the contract of a tool or agent says that a call of it needs approval.
     fn is_guarded(&self, id: &ItemId) -> bool {
         self.found_contract(id, self.is_for_review).contract.as_ref().is_some_and(|contract| contract.guarded)
+    }
+
+    /// Returns the limits in the contract of an agent.
+    fn agent_limits(&self, id: &ItemId) -> Option<AgentLimits> {
+        let found = self.found_contract(id, self.is_for_review);
+        Some(found.contract.as_ref()?.agent()?.limits.clone())
     }
 
     /// Looks a contract up, once for all graphs that call the tool.

@@ -8,7 +8,7 @@ use graph_engine::tasks::TaskMessage;
 use graph_engine::{ActionError, Call};
 use graph_items::{Directive, Spaces};
 use graph_model::name::ItemId;
-use graph_model::program::ItemType;
+use graph_model::program::{CallLimits, ItemType};
 use graph_model::value::{Map, Value};
 use graph_tools::{ModelTurn, ModelTurns, ToolConfig};
 use serde::Deserialize;
@@ -64,8 +64,9 @@ impl Agents {
     }
 
     async fn turn(&self, call: &Call, request: Value) -> Result<Value, ActionError> {
-        let request: TurnRequest = serde_json::from_value(request)
+        let mut request: TurnRequest = serde_json::from_value(request)
             .map_err(|error| ActionError::permanent(format!("the agent's graph asks its model wrongly: {error}")))?;
+        request.limits = request.limits.within(call.limits());
         let model = self.tiers.get(&request.tier).ok_or_else(|| {
             let known: Vec<&str> = self.tiers.keys().map(String::as_str).collect();
             let known =
@@ -161,11 +162,23 @@ struct TurnTool {
     parameters: Value,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 struct TurnLimits {
     turns: u64,
     tokens: Option<u64>,
     micros: Option<u64>,
+}
+
+impl TurnLimits {
+    /// Returns these limits, narrowed by those of the node that calls the agent.
+    fn within(self, node: CallLimits) -> Self {
+        let least = |own: Option<u64>, node: Option<u64>| own.into_iter().chain(node).min();
+        Self {
+            turns: node.turns.map_or(self.turns, |turns| self.turns.min(u64::from(turns))),
+            tokens: least(self.tokens, node.tokens),
+            micros: least(self.micros, node.micros),
+        }
+    }
 }
 
 impl TurnRequest {

@@ -521,6 +521,14 @@ codes! {
         "The directive of an agent cannot be read, no trusted key signed it, its signature does not cover its process, it needs inputs \
          that the agent's `config_schema` does not have, or it has outputs that the agent's `result_schema` does not have. Every \
          run of the agent would fail, or answer something else than its directive says. Correct it and sign it again.";
+    WIDENED_LIMIT = "G0193", "a node that allows its agent more than the contract does",
+        "`limits` of a node that calls an agent only narrow the limits that the contract of the agent has: `turns`, `tokens`, `spend` \
+         and `timeout`. Write less, or raise the limit in the contract.";
+    OVER_USAGE = "G0194", "agents that may exceed the limits of their graph together",
+        "`limits` at the top level may say how many `turns` and `tokens` all agents of a run take together, and what they `spend`. \
+         Every run must keep to it, on all paths: branches add up, paths that exclude each other do not, and loops, retries, elements of \
+         lists and agents that agents call multiply. Each agent may use all that its contract, or the node, allows it. If there is no \
+         bound, that is an error too. Lower the limits of the agents, bound the loops and lists, or raise the limit.";
     BAD_JOIN = "G0200", "a join and the edges that lead to it do not agree",
         "`waits_for` names the nodes whose edges lead to a node and that it waits for: all of them, and no others. An edge is \
          an entry of `next` or an `on_error`. Add the missing name, or remove the one that does not lead here.";

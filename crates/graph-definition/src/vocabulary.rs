@@ -4,6 +4,7 @@
 //! `graph-editor`, cannot disagree with the parser.
 
 pub use crate::definition::action::FIELDS as ACTION;
+pub use crate::definition::agent::MOST_TURNS;
 pub use crate::definition::channel::{CHANNEL, FUNCTION, ORDERS};
 pub use crate::definition::conduct::{CATEGORIES, LIMITS as NODE_LIMITS, MOST_ATTEMPTS, RETRY};
 pub use crate::definition::hook::{

@@ -157,6 +157,13 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("limits", "deadline", "the duration after its start in which a run must have ended, waiting included"),
     ("limits", "visits", "how often a run may visit one node, in all its branches"),
     ("limits", "steps", "how many nodes a run and the runs inside it may visit together"),
+    ("limits", "turns", "how often all agents of a run may ask their models together"),
+    ("limits", "tokens", "how many tokens all agents of a run may take together"),
+    ("limits", "spend", "how much all agents of a run may spend together, as `0.10 USD`"),
+    ("limits of a node", "turns", "how often the agent that the node calls may ask its model"),
+    ("limits of a node", "tokens", "how many tokens the agent that the node calls may take"),
+    ("limits of a node", "spend", "how much the agent that the node calls may spend, as `0.10 USD`"),
+    ("limits of a node", "timeout", "how long the agent that the node calls may take"),
     ("limits of a node", "depth", "how many graphs and threads may be nested below the node"),
     (
         "limits of a node",

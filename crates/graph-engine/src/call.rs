@@ -8,6 +8,7 @@ use std::time::Duration;
 use graph_model::capability::{Capability, Grants};
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId, RunId};
+use graph_model::program::CallLimits;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
 use serde::{Deserialize, Serialize};
@@ -120,6 +121,8 @@ pub(crate) struct RunFacts {
     pub(crate) address: Option<Address>,
     /// How many levels of graphs and threads may still be nested below this run (R177).
     pub(crate) depth: u32,
+    /// The limits of the node that called it, if it is nested.
+    pub(crate) limits: CallLimits,
     /// The capabilities that the run may use: all of these grants must allow one.
     pub(crate) ceiling: Vec<Grants>,
     /// When the run must have ended, in the monotonic time of the runtime's clock.
@@ -227,6 +230,7 @@ impl Call {
             start: None,
             address: None,
             depth: 0,
+            limits: CallLimits::default(),
             ceiling: Vec::new(),
             deadline: None,
             stored_deadline: None,
@@ -301,6 +305,11 @@ impl Call {
     /// Returns how many levels of graphs and threads may still be nested below this run (R177).
     pub fn depth(&self) -> u32 {
         self.run.depth
+    }
+
+    /// Returns the limits that a node of another run has for this one, if it is nested in one.
+    pub fn limits(&self) -> CallLimits {
+        self.run.limits
     }
 
     /// Returns a key that is the same each time this step is tried: 32 hex digits.

@@ -251,6 +251,7 @@ impl RuntimeServices {
             start: journal.as_ref().and_then(|journal| journal.chain.start()),
             address: begin.address,
             depth: begin.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth)),
+            limits: begin.limits,
             ceiling: begin.ceiling,
             deadline: own.into_iter().chain(begin.deadline).chain(deadline.map(|deadline| began + deadline.left)).min(),
             stored_deadline: deadline.map(|deadline| deadline.at),

@@ -635,6 +635,15 @@ pub struct CallLimits {
     /// How many nodes all runs that a visit begins, and those inside them, may visit together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
+    /// How often the agent that the node calls may ask its model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
+    /// How many tokens all turns of that agent may take together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// How much they may cost together, in millionths of a US dollar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micros: Option<u64>,
 }
 
 impl CallLimits {

@@ -163,6 +163,7 @@ config:
     // Six cards with two attempts each, and three rounds of a call with four attempts. Every run makes these calls.
     let budget = serde_json::json!({
         "shortest": 5, "steps": 5, "bounded_by": "edges", "calls": 24, "at_a_time": 4, "levels": 0,
+        "turns": 0, "tokens": 0, "spend": "0.00 USD",
     });
     assert_eq!(document["budgets"], serde_json::json!([{ "graph": "graphs/bounded.yaml", "budget": budget }]));
     let table = place.graph(&["check", "--budget"]).out;
@@ -195,6 +196,7 @@ config:
     // Three rounds of two nodes, with two attempts of each call, and the end.
     let budget = serde_json::json!({
         "shortest": 3, "steps": 7, "bounded_by": "limits.visits", "calls": 6, "at_a_time": 1, "levels": 0,
+        "turns": 0, "tokens": 0, "spend": "0.00 USD",
     });
     assert_eq!(document["budgets"], serde_json::json!([{ "graph": "graphs/limited.yaml", "budget": budget }]));
     let table = place.graph(&["check", "--budget"]).out;

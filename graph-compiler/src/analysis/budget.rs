@@ -1,8 +1,13 @@
 //! The upper bounds of a run.
 
-use graph_definition::definition::{ForeachDefinition, NodeKind, Reaction, RouteDefinition, TermDefinition, TermKind};
+use graph_definition::definition::agent::{MODEL, MOST_CALLS};
+use graph_definition::definition::{
+    AgentLimits, CallDefinition, ForeachDefinition, NodeKind, Reaction, RouteDefinition, TermDefinition, TermKind,
+};
+use graph_model::capability::Capability;
+use graph_model::name::ItemId;
 use graph_model::path::Root;
-use graph_model::program::{CONTROL, Event, OnMaxSteps};
+use graph_model::program::{CONTROL, CallLimits, Event, ItemType, OnMaxSteps, Verb};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
@@ -12,7 +17,7 @@ use super::coverage::Coverage;
 use super::edges::edges;
 use super::joins::NodeJoin;
 use super::model::Model;
-use crate::graph::{Budget, StepBound};
+use crate::graph::{AgentUsage, Budget, StepBound};
 
 /// The default number of retries of a call whose node does not set one.
 const BUILT_IN_RETRIES: u64 = 3;
@@ -47,15 +52,7 @@ pub(crate) fn budget(
         (Some(limit), StepBound::MaxSteps),
     ]);
     let calls: Vec<Option<u64>> = (0..flow.next.len()).map(|node| calls_at(model, node)).collect();
-    let along = paths.heaviest(start, |component| {
-        visits[component]?.checked_mul(greatest(flow.components[component].iter().map(|&node| calls[node]))?)
-    });
-    let any = greatest(reached.iter().map(|&node| calls[node])).and_then(|most| most.checked_mul(steps));
-    let each = model.definition.settings.visits.and_then(|most| {
-        let all = reached.iter().try_fold(0_u64, |all, &node| all.checked_add(calls[node]?));
-        all?.checked_mul(u64::from(most))
-    });
-    let own_calls = along.into_iter().chain(any).chain(each).min();
+    let own_calls = most_in_run(&paths, &visits, (start, steps), &calls);
     // Nodes of different branches run at the same time.
     let at_a_time = match branches.is_empty() {
         true => 1,
@@ -70,6 +67,7 @@ pub(crate) fn budget(
             .filter_map(|tool| tool.graph)
             .map(|graph| graph.budget.as_ref().and_then(|budget| budget.levels).map(|levels| levels + 1)),
     );
+    let (usage, usage_inside) = usage(&paths, &visits, (start, steps), own_calls);
     Some(Budget {
         shortest: shortest.min(limit),
         steps,
@@ -77,7 +75,107 @@ pub(crate) fn budget(
         calls: own_calls.and_then(|calls| with_hooks(model, calls, steps)),
         at_a_time: fan_out,
         levels,
+        usage,
+        usage_inside,
     })
+}
+
+/// Returns the most that a number, which each node has for a visit, is in a run that begins at `root` and takes so many steps.
+fn most_in_run(
+    paths: &Paths<'_, '_>,
+    visits: &[Option<u64>],
+    (root, steps): (usize, u64),
+    numbers: &[Option<u64>],
+) -> Option<u64> {
+    let (model, flow) = (paths.model, paths.control);
+    let reached = reached(flow, root);
+    let along = paths.heaviest(root, |component| {
+        match greatest(flow.components[component].iter().map(|&node| numbers[node]))? {
+            0 => Some(0),
+            most => visits[component]?.checked_mul(most),
+        }
+    });
+    let any = greatest(reached.iter().map(|&node| numbers[node])).and_then(|most| most.checked_mul(steps));
+    let each = model.definition.settings.visits.and_then(|most| {
+        let all = reached.iter().try_fold(0_u64, |all, &node| all.checked_add(numbers[node]?));
+        all?.checked_mul(u64::from(most))
+    });
+    along.into_iter().chain(any).chain(each).min()
+}
+
+/// Returns the most that the agents of a run use, and the part of it that an agent uses by calls of others.
+fn usage(
+    paths: &Paths<'_, '_>,
+    visits: &[Option<u64>],
+    (start, steps): (usize, u64),
+    calls: Option<u64>,
+) -> (AgentUsage, AgentUsage) {
+    let model = paths.model;
+    let nodes: Vec<AgentUsage> = (0..model.definition.nodes.len()).map(|node| usage_at(model, node)).collect();
+    if let Some(agent) = &model.items.agent {
+        let inside = nodes.iter().fold(AgentUsage::NOTHING, |most, one| most.max(*one));
+        let inside = inside.times(Some(u64::from(agent.turns) * MOST_CALLS));
+        return (of_agent(agent, CallLimits::default()).plus(inside), inside);
+    }
+    // A run from an entry has other paths.
+    let limit = limit(model);
+    let roots: Vec<(usize, u64)> =
+        model.roots().map(|root| (root, if root == start { steps } else { limit })).collect();
+    let most = |number: fn(&AgentUsage) -> Option<u64>| {
+        let numbers: Vec<Option<u64>> = nodes.iter().map(number).collect();
+        greatest(roots.iter().map(|&root| most_in_run(paths, visits, root, &numbers)))
+    };
+    let own =
+        AgentUsage { turns: most(|one| one.turns), tokens: most(|one| one.tokens), micros: most(|one| one.micros) };
+    let hooks = model.definition.hooks.iter().map(|hook| {
+        let Reaction::Call(call) = &hook.reaction else { return AgentUsage::NOTHING };
+        let times = match hook.event {
+            Event::GraphStarted | Event::GraphCompleted => Some(1),
+            Event::AfterStep => Some(steps.max(limit)),
+            Event::Error => calls,
+            Event::Limit => Some(MOST_BY_HOOKS),
+        };
+        usage_of(model, call, CallLimits::default()).times(times)
+    });
+    (hooks.fold(own, AgentUsage::plus), AgentUsage::NOTHING)
+}
+
+/// Returns the most that a visit of a node lets agents use, counting every attempt.
+pub(crate) fn usage_at(model: &Model<'_>, node: usize) -> AgentUsage {
+    let definition = &model.definition.nodes[node];
+    let Some(call) = definition.call() else { return AgentUsage::NOTHING };
+    let limits = definition.conduct().map(|conduct| conduct.limits).unwrap_or_default();
+    usage_of(model, call, limits).times(attempts_at(model, node))
+}
+
+/// Returns the most that one call lets agents use, with the limits of its node.
+fn usage_of(model: &Model<'_>, call: &CallDefinition, limits: CallLimits) -> AgentUsage {
+    let graph = model.tool(call).graph;
+    if let Some((graph, agent)) = graph.and_then(|graph| Some((graph, graph.limits.as_ref()?))) {
+        let inside = graph.budget.as_ref().map_or(AgentUsage::UNKNOWN, |budget| budget.usage_inside);
+        return of_agent(agent, limits).plus(inside);
+    }
+    // No agent runs inside a graph that may not ask models, and none is called by its id.
+    let model_of_agents = ItemId::new(MODEL).ok();
+    let capability = Capability::new(Verb::Execute, ItemType::Tool, model_of_agents.as_ref());
+    let may_ask = model.permissions().any(|pattern| pattern.value.grants(&capability));
+    match (graph, call.id()) {
+        _ if !may_ask => AgentUsage::NOTHING,
+        (Some(graph), _) => graph.budget.as_ref().map_or(AgentUsage::UNKNOWN, |budget| budget.usage),
+        (None, Some(id)) if id.as_str() == MODEL && model.items.agent.is_none() => AgentUsage::UNKNOWN,
+        (None, Some(_)) => AgentUsage::NOTHING,
+        (None, None) => AgentUsage::UNKNOWN,
+    }
+}
+
+/// Returns the limits of an agent's own turns, which those of a node narrow.
+fn of_agent(agent: &AgentLimits, limits: CallLimits) -> AgentUsage {
+    let least = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+    AgentUsage {
+        turns: least(Some(u64::from(agent.turns)), limits.turns.map(u64::from)),
+        tokens: least(agent.tokens, limits.tokens),
+        micros: least(agent.spend, limits.micros),
+    }
 }
 
 /// Returns how many nodes a run visits at most with `limits.visits`, if the graph has it. `visits` are those of each component
@@ -316,6 +414,12 @@ fn calls_at(model: &Model<'_>, node: usize) -> Option<u64> {
         Some(graph) => graph.budget.as_ref()?.calls?,
         None => 1,
     };
+    attempts_at(model, node)?.checked_mul(each)
+}
+
+/// Returns how often one visit of a node can make its call: for each item of a foreach, and again after failures.
+pub(crate) fn attempts_at(model: &Model<'_>, node: usize) -> Option<u64> {
+    let definition = &model.definition.nodes[node];
     let items = match &definition.kind {
         NodeKind::Foreach(each) => items(model, each)?,
         _ => 1,
@@ -323,7 +427,7 @@ fn calls_at(model: &Model<'_>, node: usize) -> Option<u64> {
     let retry = model.retry(definition);
     let own = retry.as_ref().map_or(1, |retry| u64::from(retry.attempts));
     let again = retries_by_hooks(model).max(if retry.is_none() { BUILT_IN_RETRIES } else { 0 });
-    items.checked_mul(own.checked_add(again)?)?.checked_mul(each)
+    items.checked_mul(own.checked_add(again)?)
 }
 
 /// Returns how many retries hooks can ask for.
@@ -423,3 +527,6 @@ fn with_hooks(model: &Model<'_>, calls: u64, steps: u64) -> Option<u64> {
     }
     Some(all)
 }
+
+#[cfg(test)]
+mod tests;

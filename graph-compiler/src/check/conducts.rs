@@ -67,7 +67,20 @@ fn limits(analysis: &Analysis<'_>, node: &NodeDefinition, conduct: &Conduct, dia
     for field in &conduct.limit_fields {
         let (own, whole) = match field.value.as_str() {
             "depth" => (conduct.limits.depth, Some(settings.depth)),
-            _ => (conduct.limits.steps, settings.steps),
+            "steps" => (conduct.limits.steps, settings.steps),
+            // The limits of an agent.
+            _ if tool
+                .is_some_and(|(call, tool)| call.id().is_none() || tool.graph.is_some_and(|graph| graph.is_agent)) =>
+            {
+                continue;
+            }
+            _ => {
+                let message = format!("`{field}` does nothing: node `{}` calls no agent", node.name);
+                diagnostics
+                    .lint(code::NO_EFFECT, analysis.model.place(&field.span), message)
+                    .help("it narrows a limit in the contract of an agent");
+                continue;
+            }
         };
         let place = analysis.model.place(&field.span);
         if !may_run {

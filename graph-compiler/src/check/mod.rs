@@ -44,6 +44,7 @@ mod targets;
 mod unreachable;
 mod unread;
 mod unread_inputs;
+mod usage;
 mod values;
 mod variables;
 mod waits;
@@ -126,6 +127,7 @@ const RULES: &[CheckRule] = &[
     permissions::check_spawned,
     sinks::check,
     guarded::check,
+    usage::check,
     commands::check,
     secrets::check,
     share::check,
@@ -323,7 +325,7 @@ fn build_node(
         output,
         cancels: node.cancels().is_some(),
         retry: analysis.model.retry(node),
-        timeout_ms: conduct.and_then(|conduct| conduct.timeout_ms.as_ref()).map(|timeout| timeout.value),
+        timeout_ms: conduct.and_then(Conduct::least_timeout_ms),
         limits: conduct.map(|conduct| conduct.limits).unwrap_or_default(),
         remote: conduct.and_then(|conduct| conduct.remote.clone()),
         feedback: conduct.is_none_or(|conduct| conduct.feedback),

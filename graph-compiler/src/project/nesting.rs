@@ -314,6 +314,7 @@ impl Project {
             can_wait: self.can_wait(path),
             is_endless: false,
             is_agent: self.tool_of(path).is_some(),
+            limits: self.tool_of(path).and_then(|id| self.agent_limits(&id)),
             is_guarded: self.tool_of(path).is_some_and(|id| self.is_guarded(&id)),
         };
         if self.returns_to(path, &self.listed(caller)) {

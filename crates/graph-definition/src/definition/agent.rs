@@ -10,6 +10,7 @@ use serde_json::Number;
 
 use super::duration;
 use super::reader::{DefinitionReader, Fields, Spanned};
+use crate::code::DiagnosticCode;
 use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
 use crate::tree::{TreeKey, TreeNode, YamlFile, YamlTree};
@@ -21,10 +22,13 @@ pub const MODEL: &str = "rye/agent/model";
 pub const YIELD: &str = "rye/orchestrate/yield";
 
 /// How many calls the model of an agent may want at once.
-const MOST_CALLS: u64 = 32;
+pub const MOST_CALLS: u64 = 32;
 
 /// How often a model is asked that does not reply.
 const ATTEMPTS: u64 = 3;
+
+/// The most turns that a limit allows.
+pub const MOST_TURNS: u32 = 10_000;
 
 /// How many turns an agent takes if its contract does not say it.
 const TURNS: u32 = 8;
@@ -189,7 +193,7 @@ fn limits(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<AgentLim
     let unknown = reader.only(&fields, "`limits` of an agent", &["turns", "tokens", "spend", "timeout"], &[]);
     let turns = match fields.get("turns") {
         None => Some(TURNS),
-        Some(tree) => reader.integer_in(tree, "`turns`", 1, 10_000),
+        Some(tree) => reader.integer_in(tree, "`turns`", 1, MOST_TURNS),
     };
     let tokens = match fields.get("tokens") {
         None => Some(None),
@@ -197,7 +201,7 @@ fn limits(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<AgentLim
     };
     let spend = match fields.get("spend") {
         None => Some(None),
-        Some(tree) => spend(reader, tree).map(Some),
+        Some(tree) => spend(reader, tree, code::BAD_CONTRACT).map(Some),
     };
     let timeout = match fields.get("timeout") {
         None => Some(None),
@@ -214,13 +218,22 @@ fn limits(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<AgentLim
 }
 
 /// Reads an amount such as `0.10 USD` as millionths of a US dollar.
-fn spend(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<u64> {
+pub(super) fn spend(reader: &mut DefinitionReader<'_>, tree: &YamlTree, code: DiagnosticCode) -> Option<u64> {
     let text = reader.text(tree, "`spend`")?;
     let amount = text.value.strip_suffix(" USD").and_then(micros);
     if amount.is_none() {
-        wrong(reader, &text.span, "`spend` is an amount of US dollars with at most six decimals, as `\"0.10 USD\"`");
+        let place = SourcePlace::new(reader.source, text.span.clone());
+        let message = "`spend` is an amount of US dollars with at most six decimals, as `\"0.10 USD\"`";
+        reader.diagnostics.error(code, place, message);
     }
     amount
+}
+
+/// Writes millionths of a US dollar as a limit has them: `0.10 USD`.
+pub fn shown_spend(micros: u64) -> String {
+    let part = format!("{:06}", micros % 1_000_000);
+    let part = part.trim_end_matches('0');
+    format!("{}.{part:0<2} USD", micros / 1_000_000)
 }
 
 /// Returns a decimal number as millionths. `None` for zero, for more than six decimals, and for other texts.

@@ -2,6 +2,7 @@
 
 use graph_model::program::{CallLimits, Retry};
 
+use super::agent::{self, MOST_TURNS};
 use super::duration;
 use super::reader::{DefinitionReader, Fields, Spanned};
 use super::settings::MOST_LEVELS;
@@ -27,11 +28,19 @@ pub struct Conduct {
     pub limits: CallLimits,
     /// The fields of `limits`.
     pub limit_fields: Vec<Spanned<String>>,
+    /// `limits.timeout`: how long the agent that the node calls may take, in milliseconds.
+    pub limits_timeout_ms: Option<u64>,
     /// Whether the result of a call is cached, and returned again instead of making the same call (R295).
     pub cache_result: Option<Spanned<bool>>,
 }
 
 impl Conduct {
+    /// Returns how long a call may take, in milliseconds: the lower one of `timeout` and `limits.timeout`.
+    pub fn least_timeout_ms(&self) -> Option<u64> {
+        let own = self.timeout_ms.as_ref().map(|timeout| timeout.value);
+        own.into_iter().chain(self.limits_timeout_ms).min()
+    }
+
     /// Whether the results of calls are cached.
     pub fn caches(&self) -> bool {
         self.cache_result.as_ref().is_some_and(|caches| caches.value)
@@ -39,7 +48,7 @@ impl Conduct {
 }
 
 /// The fields of the `limits` of a node.
-pub const LIMITS: [&str; 2] = ["depth", "steps"];
+pub const LIMITS: [&str; 6] = ["depth", "steps", "turns", "tokens", "spend", "timeout"];
 
 /// The fields of `retry`.
 pub const RETRY: [&str; 6] = ["attempts", "delay", "factor", "max_delay", "jitter", "on"];
@@ -80,9 +89,15 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> C
         _ => Vec::new(),
     };
     let (limits, limit_fields) = fields.get("limits").map(|tree| parse_limits(reader, tree)).unwrap_or_default();
+    let limits_timeout_ms = fields.get("limits").and_then(|tree| match &tree.node {
+        TreeNode::Map(entries) => entries.iter().find(|(key, _)| key.name == "timeout").map(|(_, tree)| tree),
+        _ => None,
+    });
+    let limits_timeout_ms = limits_timeout_ms.and_then(|tree| duration::parse(reader, tree, "`timeout`"));
     Conduct {
         limits,
         limit_fields,
+        limits_timeout_ms,
         retry: retry.and_then(|tree| parse_retry(reader, tree)),
         pauses,
         timeout_ms: fields.get("timeout").and_then(|tree| timeout(tree, reader)),
@@ -100,6 +115,9 @@ fn parse_limits(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> (CallLimi
     let limits = CallLimits {
         depth: fields.get("depth").and_then(|tree| reader.integer_in(tree, "`depth`", 1, MOST_LEVELS)),
         steps: fields.get("steps").and_then(|tree| reader.integer_in(tree, "`steps`", 1, u32::MAX)),
+        turns: fields.get("turns").and_then(|tree| reader.integer_in(tree, "`turns`", 1, MOST_TURNS)),
+        tokens: fields.get("tokens").and_then(|tree| reader.integer_in(tree, "`tokens`", 1, u32::MAX)).map(u64::from),
+        micros: fields.get("spend").and_then(|tree| agent::spend(reader, tree, code::SHAPE)),
     };
     let known = fields.entries.iter().filter(|(key, _)| LIMITS.contains(&key.name.as_str()));
     let names = known.map(|(key, _)| Spanned { value: key.name.clone(), span: key.span.clone() }).collect();

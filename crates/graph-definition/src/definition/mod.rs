@@ -46,6 +46,7 @@ pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};
 pub use rules::SchemaRule;
 pub use schema::{Property, SchemaKind, Sink, ValueSchema};
+pub use settings::UsageLimits;
 pub use signal::{MOST_SIGNALS, SIGNAL, SignalDefinition};
 pub use start::{ENTRY, EntryDefinition, EntryElement, START};
 pub use template::{TermDefinition, TermKind, locate};
@@ -94,6 +95,8 @@ pub struct Definition {
     pub visits: Option<Span>,
     /// The place of `limits.steps`.
     pub steps: Option<Span>,
+    /// The limits of the agents that a run calls.
+    pub usage: UsageLimits,
     /// The hooks, in the order of the file.
     pub hooks: Vec<HookDefinition>,
     /// The first values of state keys.
@@ -296,6 +299,7 @@ fn read(
     let start = reader.required(&config_fields, "`config`", "start").and_then(|tree| start::parse(&mut reader, tree));
     let entries = config_fields.get("entries").map(|tree| start::parse_entries(&mut reader, tree)).unwrap_or_default();
     let settings = settings::parse(&mut reader, &config_fields, fields.get("limits"));
+    let usage = settings::usage(&mut reader, fields.get("limits"));
     let hooks = config_fields.get("hooks").map(|tree| hook::parse_all(&mut reader, tree)).unwrap_or_default();
     let state = config_fields.get("state").map(|tree| initial_state(&mut reader, tree)).unwrap_or_default();
     let channels = config_fields.get("channels").map(|tree| channel::parse_all(&mut reader, tree)).unwrap_or_default();
@@ -331,6 +335,7 @@ fn read(
         on_max_steps: config_fields.get("on_max_steps").map(|tree| tree.span.clone()),
         visits: settings::limit_at(fields.get("limits"), "visits"),
         steps: settings::limit_at(fields.get("limits"), "steps"),
+        usage,
         hooks,
         state,
         channels,

@@ -2,8 +2,10 @@
 
 use graph_model::program::{OnError, OnMaxSteps, OnNoMatch, Settings};
 
+use super::reader::Spanned;
 use super::reader::{DefinitionReader, Fields};
-use super::{duration, node};
+use super::{agent, duration, node};
+use crate::diagnostic::code;
 use crate::source::Span;
 use crate::tree::{TreeNode, YamlTree};
 
@@ -11,7 +13,7 @@ use crate::tree::{TreeNode, YamlTree};
 pub const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_max_steps", "on_no_match"];
 
 /// The fields of `limits`.
-pub const LIMITS: [&str; 5] = ["depth", "timeout", "deadline", "visits", "steps"];
+pub const LIMITS: [&str; 8] = ["depth", "timeout", "deadline", "visits", "steps", "turns", "tokens", "spend"];
 
 /// The values of a graph's `on_error`.
 pub const ON_ERROR: [(&str, OnError); 2] = [("fail", OnError::Fail), ("continue", OnError::Continue)];
@@ -58,6 +60,36 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, config: &Fields<'_>, limi
     settings.timeout_ms = limits.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`"));
     settings.deadline_ms = limits.get("deadline").and_then(|tree| duration::parse(reader, tree, "`deadline`"));
     settings
+}
+
+/// The limits of all agents that a run calls, together with those that they call.
+#[derive(Debug, Clone, Default)]
+pub struct UsageLimits {
+    /// How often they may ask their models.
+    pub turns: Option<Spanned<u64>>,
+    /// How many tokens all turns may take.
+    pub tokens: Option<Spanned<u64>>,
+    /// How much all turns may cost, in millionths of a US dollar.
+    pub micros: Option<Spanned<u64>>,
+}
+
+/// Reads the limits of agents in `limits` of the top level.
+pub(super) fn usage(reader: &mut DefinitionReader<'_>, limits: Option<&YamlTree>) -> UsageLimits {
+    let field = |name: &str| {
+        let TreeNode::Map(entries) = &limits?.node else { return None };
+        entries.iter().find(|(key, _)| key.name == name).map(|(_, tree)| tree)
+    };
+    let mut number = |name: &str| {
+        let tree = field(name)?;
+        let value = u64::from(reader.integer_in(tree, &format!("`{name}`"), 1, u32::MAX)?);
+        Some(Spanned { value, span: tree.span.clone() })
+    };
+    let (turns, tokens) = (number("turns"), number("tokens"));
+    let micros = field("spend").and_then(|tree| {
+        let value = agent::spend(reader, tree, code::SHAPE)?;
+        Some(Spanned { value, span: tree.span.clone() })
+    });
+    UsageLimits { turns, tokens, micros }
 }
 
 /// Returns the place of a field of `limits`.

@@ -34,7 +34,7 @@ use names::KnownNames;
 pub(crate) use names::argument;
 use patterns::PathScope;
 use pieces::{
-    anything, documented, duration, env, integer, nullable, offering, only, reference, text, with_default, word,
+    anything, documented, duration, env, integer, nullable, offering, only, reference, spend, text, with_default, word,
 };
 
 /// Returns the schema of the graphs of a tree.
@@ -143,7 +143,8 @@ impl SchemaBasis {
                     "depth" => {
                         with_default(integer(0, vocabulary::MOST_LEVELS.into()), json!(Settings::default().depth))
                     }
-                    "visits" | "steps" => integer(1, u32::MAX.into()),
+                    "visits" | "steps" | "turns" | "tokens" => integer(1, u32::MAX.into()),
+                    "spend" => spend(),
                     _ => duration(),
                 };
                 documented(nullable(schema), "limits", field)

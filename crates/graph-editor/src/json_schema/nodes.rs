@@ -10,7 +10,8 @@ use super::SchemaBasis;
 use super::patterns;
 use super::patterns::PathScope;
 use super::pieces::{
-    anything, described, documented, duration, env, integer, nullable, offering, only, reference, text, with_default,
+    anything, described, documented, duration, env, integer, nullable, offering, only, reference, spend, text,
+    with_default,
 };
 use crate::texts;
 
@@ -172,8 +173,14 @@ impl SchemaBasis {
             "retry" => retry(),
             "timeout" => duration(),
             "limits" => only(&vocabulary::NODE_LIMITS, |field| {
-                let most = if field == "depth" { vocabulary::MOST_LEVELS } else { u32::MAX };
-                documented(nullable(integer(1, most.into())), "limits of a node", field)
+                let schema = match field {
+                    "depth" => integer(1, vocabulary::MOST_LEVELS.into()),
+                    "turns" => integer(1, vocabulary::MOST_TURNS.into()),
+                    "spend" => spend(),
+                    "timeout" => duration(),
+                    _ => integer(1, u32::MAX.into()),
+                };
+                documented(nullable(schema), "limits of a node", field)
             }),
             "remote" => json!({ "type": "string" }),
             "feedback" => with_default(json!({ "type": "boolean" }), json!(true)),

@@ -95,6 +95,9 @@ pub(super) const COMPUTED_ID: &str =
 /// A graph's category; slashes at its ends are removed.
 pub(super) const CATEGORY: &str = "^/*([A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*/*)?$";
 
+/// An amount of US dollars above zero.
+pub(super) const SPEND: &str = r"^([0-9]*[1-9][0-9]*(\.[0-9]{1,6})?|[0-9]+\.[0-9]*[1-9][0-9]*) USD$";
+
 /// A pattern of capabilities.
 pub(super) const PERMISSION: &str = r"^(rye\.|\*)[A-Za-z0-9._*?\[\]!-]*$";
 

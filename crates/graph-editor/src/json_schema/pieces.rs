@@ -82,6 +82,11 @@ pub(super) fn duration() -> Value {
     })
 }
 
+/// Returns the schema of an amount of money.
+pub(super) fn spend() -> Value {
+    text(patterns::SPEND, "an amount of US dollars with at most six decimals, as `0.10 USD`")
+}
+
 /// Returns the schema of environment variables: a list of names, or one name (R281).
 pub(super) fn env() -> Value {
     let name = text(patterns::VARIABLE, "an environment variable's name has no `=` in it");

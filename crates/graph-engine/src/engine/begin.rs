@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use graph_model::capability::Grants;
 use graph_model::name::{GraphId, RunId};
+use graph_model::program::CallLimits;
 use graph_model::value::{Map, Value};
 use tracing::Span;
 
@@ -31,6 +32,8 @@ pub(crate) struct Begin {
     /// Where it receives signals and answers, if it is nested.
     pub(crate) address: Option<Address>,
     pub(crate) depth: Option<u32>,
+    /// The limits of the node that calls it.
+    pub(crate) limits: CallLimits,
     pub(crate) ceiling: Vec<Grants>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: Stop,
@@ -87,6 +90,7 @@ impl Begin {
             task: None,
             address: None,
             depth: None,
+            limits: CallLimits::default(),
             ceiling,
             deadline: None,
             stop,

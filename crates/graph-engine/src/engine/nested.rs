@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::Executor;
+use graph_model::program::{CallLimits, Executor};
 use graph_model::value::{Map, Value};
 use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
@@ -67,7 +67,7 @@ impl StepContext {
             let shared = shared_values(self.graph(), node, &*self.run_state.state);
             let address = self.facts.address().map(|own| own.inside(parent.step, parent.item, made.calls));
             let is_known = self.graph().tool(request.tool).is_some_and(|tool| !is_computed(tool));
-            let begin = Begin { meter, shared, ..self.begin_inside(id.clone(), parent, depth) };
+            let begin = Begin { limits, meter, shared, ..self.begin_inside(id.clone(), parent, depth) };
             let handed = self.handed(job.at.number, made.calls);
             let wait_time = self.wait_time(job.at.number, made.calls, &node.share_signals, handed.as_ref());
             let begin = Begin { address: address.filter(|_| is_known), handed, wait_time, ..begin };
@@ -126,6 +126,7 @@ impl StepContext {
             task: None,
             address: None,
             depth: Some(depth),
+            limits: CallLimits::default(),
             ceiling,
             deadline: self.facts.deadline,
             stop: self.facts.stop.clone(),

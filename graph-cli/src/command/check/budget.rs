@@ -1,18 +1,23 @@
 //! `--budget`: the upper bounds for a run of each graph.
 
-use graph_compiler::graph::{Budget, StepBound};
+use graph_compiler::definition::agent::shown_spend;
+use graph_compiler::graph::{AgentUsage, Budget, StepBound};
 use serde_json::{Value, json};
 
 use super::findings::Findings;
 
 /// Returns a table with one line for each graph.
 pub(super) fn table(findings: &Findings) -> String {
-    const HEAD: [&str; 6] = ["graph", "shortest", "steps", "calls", "at a time", "graphs deep"];
+    const HEAD: [&str; 9] =
+        ["graph", "shortest", "steps", "calls", "at a time", "graphs deep", "turns", "tokens", "spend"];
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(findings.budgets.iter().map(|(graph, budget)| row(graph, budget.as_ref())));
+    // Most trees have no agents.
+    let has_agents = findings.budgets.iter().filter_map(|(_, budget)| budget.as_ref());
+    let columns = if has_agents.clone().any(|budget| budget.usage != AgentUsage::NOTHING) { HEAD.len() } else { 6 };
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    let line = |row: &[String; 6]| {
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &[String; 9]| {
         let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
@@ -20,15 +25,18 @@ pub(super) fn table(findings: &Findings) -> String {
     lines.join("\n")
 }
 
-fn row(graph: &str, budget: Option<&Budget>) -> [String; 6] {
-    let Some(budget) = budget else { return [graph, "-", "-", "-", "-", "-"].map(str::to_owned) };
+fn row(graph: &str, budget: Option<&Budget>) -> [String; 9] {
+    let Some(budget) = budget else { return [graph, "-", "-", "-", "-", "-", "-", "-", "-"].map(str::to_owned) };
+    let AgentUsage { turns, tokens, micros } = budget.usage;
     let or = |number: Option<u64>| number.map_or("no bound".to_owned(), |number| number.to_string());
     let steps = match budget.bounded_by {
         StepBound::Edges => budget.steps.to_string(),
         bound => format!("{} ({})", budget.steps, bound.name()),
     };
     let levels = budget.levels.map_or("in a circle".to_owned(), |levels| levels.to_string());
-    [graph.to_owned(), budget.shortest.to_string(), steps, or(budget.calls), or(budget.at_a_time), levels]
+    let spend = micros.map_or("no bound".to_owned(), shown_spend);
+    let (shortest, calls, at_a_time) = (budget.shortest.to_string(), or(budget.calls), or(budget.at_a_time));
+    [graph.to_owned(), shortest, steps, calls, at_a_time, levels, or(turns), or(tokens), spend]
 }
 
 /// Returns the same as JSON; null for a graph whose mistakes leave the bounds open.
@@ -42,6 +50,9 @@ pub(super) fn document(findings: &Findings) -> Value {
                 "calls": budget.calls,
                 "at_a_time": budget.at_a_time,
                 "levels": budget.levels,
+                "turns": budget.usage.turns,
+                "tokens": budget.usage.tokens,
+                "spend": budget.usage.micros.map(shown_spend),
             })
         });
         json!({ "graph": graph, "budget": budget })
