@@ -456,14 +456,21 @@ pub struct TaskOrigin {
     /// The hook that made it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
+    /// The limits of the task, if it is an agent.
+    #[serde(default, skip_serializing_if = "is_unlimited")]
+    pub limits: CallLimits,
+}
+
+fn is_unlimited(limits: &CallLimits) -> bool {
+    *limits == CallLimits::default()
 }
 
 impl TaskOrigin {
     /// The origin of a task that a call spawns.
     #[cfg(feature = "tasks")]
-    pub(crate) fn of(call: &Call) -> Self {
+    pub(crate) fn of(call: &Call, limits: CallLimits) -> Self {
         let by = Parent::new(call.run.id.clone(), call.step, call.node(), call.item);
-        Self { owner: call.run.root().clone(), by, hook: call.hook().map(str::to_owned) }
+        Self { owner: call.run.root().clone(), by, hook: call.hook().map(str::to_owned), limits }
     }
 
     /// Returns the id of the task, which follows from its graph and the call.

@@ -278,7 +278,8 @@ impl RuntimeServices {
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
         let deadline = self.known_deadline(journal.start.deadline).await.map_err(store_failed)?;
         let address = address.filter(|_| begin.parent.is_some());
-        let begin = Begin { depth, ceiling, address, ..begin };
+        let limits = journal.start.task.as_ref().map_or(begin.limits, |task| task.limits);
+        let begin = Begin { depth, limits, ceiling, address, ..begin };
         let parts = EngineParts {
             machine,
             allowed,

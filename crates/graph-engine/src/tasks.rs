@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::{ItemType, Verb};
+use graph_model::program::{CallLimits, ItemType, Verb};
 use graph_model::timestamp::unix_milliseconds;
 use graph_model::value::Value;
 
@@ -141,13 +141,19 @@ impl Tasks {
     }
 
     /// Starts a run of a graph as a task, and returns its id. Its beginning is durable then. A call that is made again after a crash finds
-    /// the task that it spawned.
+    /// the task that it spawned. `limits` narrow those of the contract, if the task is an agent.
     ///
     /// # Errors
     ///
     /// If the run may not call the graph, there is no such graph, it cannot begin with these inputs, or the owner has
     /// [too many](MAX_TASKS) tasks.
-    pub async fn spawn(&self, call: &Call, graph: &ItemId, inputs: Value) -> Result<RunId, ActionError> {
+    pub async fn spawn(
+        &self,
+        call: &Call,
+        graph: &ItemId,
+        inputs: Value,
+        limits: CallLimits,
+    ) -> Result<RunId, ActionError> {
         let (runtime, store) = self.serving()?;
         let facts = &call.run;
         let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(graph));
@@ -164,7 +170,7 @@ impl Tasks {
             );
             return Err(ActionError::permanent(message));
         }
-        let origin = TaskOrigin::of(call);
+        let origin = TaskOrigin::of(call, limits);
         let id = origin.task_id(&tables(machine.graph()).id);
         let statuses = vec![Status::Running, Status::Waiting];
         let filter = RunFilter { owner: Some(origin.owner.clone()), statuses, ..RunFilter::default() };
@@ -185,7 +191,7 @@ impl Tasks {
             ..Options::default()
         };
         let begin = runtime.begin_with(id.clone(), options);
-        let begin = Begin { task: Some(origin), ..begin };
+        let begin = Begin { task: Some(origin), limits, ..begin };
         match runtime.launch(begin, machine, inputs).await {
             // It runs on by itself.
             Ok(task) => drop(task),

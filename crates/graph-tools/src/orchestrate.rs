@@ -5,6 +5,7 @@ use std::time::Duration;
 use graph_engine::tasks::{StopTask, Tasks, WaitFor};
 use graph_engine::{ActionError, Call, RecordedOutcome, Status};
 use graph_model::name::{ItemId, RunId};
+use graph_model::program::CallLimits;
 use graph_model::value::{FromValue, Map, Mismatch, Value, View};
 use serde_json::json;
 
@@ -13,9 +14,10 @@ struct SpawnParams {
     target: String,
     inputs: Option<Map<String, Value>>,
     timeout: Option<f64>,
+    limits: Option<Map<String, Value>>,
 }
 
-graph_engine::__object!(SpawnParams { 0 target: "target", 1 inputs: "inputs", 2 timeout: "timeout" });
+graph_engine::__object!(SpawnParams { 0 target: "target", 1 inputs: "inputs", 2 timeout: "timeout", 3 limits: "limits" });
 
 #[derive(Debug)]
 struct AwaitParams {
@@ -112,10 +114,11 @@ pub(super) async fn perform(name: &str, call: &Call, params: Value) -> Result<Va
 }
 
 async fn spawn(tasks: &Tasks, call: &Call, params: SpawnParams) -> Result<Value, ActionError> {
-    let SpawnParams { target, inputs, timeout } = params;
+    let SpawnParams { target, inputs, timeout, limits } = params;
     let graph = ItemId::new(target.as_str()).map_err(|error| ActionError::permanent(format!("`target`: {error}")))?;
     let timeout = limit(timeout)?;
-    let task = tasks.spawn(call, &graph, Value::Object(inputs.unwrap_or_default())).await?;
+    let limits = limits_of(&limits.unwrap_or_default())?;
+    let task = tasks.spawn(call, &graph, Value::Object(inputs.unwrap_or_default()), limits).await?;
     if let Some(timeout) = timeout {
         tasks.stop(call, &task, StopTask::CancelAfter(timeout)).await?;
     }
@@ -136,6 +139,40 @@ async fn wait(tasks: &Tasks, call: &Call, params: AwaitParams) -> Result<Value, 
         WaitFor::Any => ended > 0,
     };
     Ok(json!({ "done": done, "tasks": outcomes.into_iter().map(shown).collect::<Vec<_>>() }))
+}
+
+/// Reads the limits of an agent: `turns`, `tokens`, and `spend` in US dollars.
+pub(super) fn limits_of(given: &Map<String, Value>) -> Result<CallLimits, ActionError> {
+    let mut limits = CallLimits::default();
+    for (name, value) in given {
+        let wrong =
+            |expected: &str| ActionError::permanent(format!("the limit `{name}` is {expected}, and not {value}"));
+        let number = || value.as_u64().filter(|number| *number > 0).ok_or_else(|| wrong("a whole number above 0"));
+        match name.as_str() {
+            _ if value.is_null() => {}
+            "turns" => limits.turns = Some(u32::try_from(number()?).unwrap_or(u32::MAX)),
+            "tokens" => limits.tokens = Some(number()?),
+            "spend" => limits.micros = Some(micros(value).ok_or_else(|| wrong("a number of US dollars above 0"))?),
+            _ => {
+                return Err(ActionError::permanent(format!(
+                    "`{name}` is no limit: there are `turns`, `tokens` and `spend`"
+                )));
+            }
+        }
+    }
+    Ok(limits)
+}
+
+/// Returns an amount of US dollars, `0.1` or `0.10 USD`, as millionths.
+fn micros(amount: &Value) -> Option<u64> {
+    let dollars = match amount {
+        Value::String(text) => text.strip_suffix(" USD").unwrap_or(text).parse().ok()?,
+        _ => amount.as_f64()?,
+    };
+    // More dollars than are counted exactly are no limit.
+    let is_known = (0.000_001..=1e9).contains(&dollars);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in this range")]
+    is_known.then(|| (dollars * 1e6).round() as u64)
 }
 
 /// Waits until a task has completed. Those that failed are waited for no more.
@@ -219,6 +256,27 @@ fn status(name: &str) -> Result<Status, ActionError> {
 mod tests {
     use super::*;
     use crate::testing::assert_contract;
+
+    #[test]
+    fn limits_are_read_or_refused() {
+        let read = |value: Value| limits_of(value.as_object().unwrap()).map_err(|error| error.to_string());
+        let limits = CallLimits { turns: Some(8), tokens: Some(100), micros: Some(100_000), ..CallLimits::default() };
+        assert_eq!(read(json!({ "turns": 8, "tokens": 100, "spend": 0.1 })), Ok(limits));
+        let cents = CallLimits { micros: Some(30), ..CallLimits::default() };
+        assert_eq!(read(json!({ "spend": "0.00003 USD", "turns": null })), Ok(cents));
+        for wrong in [
+            json!({ "turns": 0 }),
+            json!({ "turns": -1 }),
+            json!({ "tokens": 1.5 }),
+            json!({ "spend": 0 }),
+            json!({ "spend": "much" }),
+            json!({ "spend": "NaN" }),
+            json!({ "spend": 1e300 }),
+            json!({ "depth": 3 }),
+        ] {
+            assert!(read(wrong.clone()).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_parameters_are_those_of_the_contracts() {

@@ -5,9 +5,12 @@
 use graph_engine::tasks::{StopTask, Tasks, WaitFor};
 use graph_engine::{ActionError, Call, RecordedOutcome, Status};
 use graph_model::name::RunId;
+use graph_model::program::CallLimits;
 use graph_model::value::{Map, Value};
 use serde::Deserialize;
 use serde_json::json;
+
+use crate::orchestrate::limits_of;
 
 /// The parameters of a thread besides its inputs.
 const OWN: [&str; 5] = ["directive_name", "directive", "inputs", "limit_overrides", "async_exec"];
@@ -26,11 +29,11 @@ pub(super) async fn thread_directive(call: &Call, params: Value) -> Result<Value
         Some(Value::Bool(is_async)) => *is_async,
         Some(_) => return Err(ActionError::permanent("`async_exec` is true or false")),
     };
-    if params.get("limit_overrides").is_some_and(|limits| !matches!(limits, Value::Null)) {
-        return Err(ActionError::permanent(
-            "`limit_overrides` is not supported: the contract of the agent has its limits",
-        ));
-    }
+    let limits = match params.get("limit_overrides") {
+        None | Some(Value::Null) => CallLimits::default(),
+        Some(Value::Object(limits)) => limits_of(limits)?,
+        Some(_) => return Err(ActionError::permanent("`limit_overrides` is an object")),
+    };
     let inputs = match params.remove("inputs") {
         Some(Value::Object(inputs)) => inputs,
         None | Some(Value::Null) => {
@@ -46,7 +49,7 @@ pub(super) async fn thread_directive(call: &Call, params: Value) -> Result<Value
             "no agent follows the directive `{directive}`: a contract with `tool_type: agent` names it in `config.directive`"
         ))
     })?;
-    let thread = tasks.spawn(call, &agent, Value::Object(inputs)).await?;
+    let thread = tasks.spawn(call, &agent, Value::Object(inputs), limits).await?;
     if is_async {
         return Ok(json!({ "thread_id": thread, "directive": directive, "status": "running" }));
     }

@@ -117,6 +117,18 @@ async fn a_thread_that_cannot_be_started_says_why(bed: TestBed) {
         ("inputs: {}", "`directive_name` is the id of a directive"),
         ("directive_name: workflows/review, inputs: {}", "the inputs do not fit the graph `shop/review`"),
         ("directive_name: workflows/review, async_exec: 1", "`async_exec` is true or false"),
+        (
+            "directive_name: workflows/review, limit_overrides: { turns: 0 }",
+            "the limit `turns` is a whole number above 0",
+        ),
+        (
+            "directive_name: workflows/review, inputs: { fixes: [] }, limit_overrides: { turns: 1, spend: 0.10 }",
+            "the agent has no answer, and has taken its 1 turns",
+        ),
+        (
+            "directive_name: workflows/review, inputs: { fixes: [] }, limit_overrides: { turns: 100, spend: 0.00001 }",
+            "has spent 20 of 10 millionths of a dollar",
+        ),
     ] {
         let nodes = format!(
             "    first: {{ action: {{ item_id: rye/agent/threads/thread_directive, params: {{ {params} }} }}, next: end }}\n    end: {{ type: return }}\n"
