@@ -19,7 +19,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
         "limits",
         "`depth`: how many graphs and threads may be nested, from 0 to 100, 5 if not given; `timeout`: the \
          duration that a run may take; `deadline`: the duration after its start in which a run must have ended, waiting included; `visits`: how often a run may visit one node; `steps`: how many nodes a run and the runs \
-         inside it may visit together",
+         inside it may visit together; `turns`, `tokens` and `spend`: how much its agents may use together",
     ),
     ("Top level", "config_schema", "the inputs of a run"),
     ("Top level", "config", "the graph"),
@@ -107,7 +107,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     (
         "How calls are made: `retry`, `timeout`, `remote`",
         "limits",
-        "of a node that runs a graph: `depth` and `steps` of the runs below the node",
+        "of a node that runs a graph: `depth` and `steps` of the runs below the node; of a node that calls an agent also `turns`, `tokens`, `spend` and `timeout`",
     ),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
