@@ -106,6 +106,6 @@ pub struct Nested {
     pub can_wait: bool,
     /// Whether no run of it can end, because each starts another run of it inside.
     pub is_endless: bool,
-    /// Whether it is the graph that the contract of an agent means.
-    pub is_agent: bool,
+    /// Whether it is the graph that a contract means, that of an agent or of a program.
+    pub is_of_contract: bool,
 }

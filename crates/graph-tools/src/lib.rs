@@ -18,6 +18,8 @@ mod model;
 #[cfg(unix)]
 mod process;
 #[cfg(unix)]
+mod program;
+#[cfg(unix)]
 mod subprocess;
 #[cfg(test)]
 mod testing;
@@ -40,7 +42,7 @@ use graph_engine::ActionError;
 use graph_engine::Call;
 
 /// The ids of the built-in tools, including those that this system or the enabled features lack.
-pub const BUILTIN_IDS: [&str; 7] = [
+pub const BUILTIN_IDS: [&str; 8] = [
     "rye/agent/model",
     "rye/bash",
     "rye/exec",
@@ -48,6 +50,7 @@ pub const BUILTIN_IDS: [&str; 7] = [
     "rye/file-system/read",
     "rye/file-system/write",
     "rye/http/request",
+    "rye/program/turn",
 ];
 
 /// Performs the built-in tool `id`, for graphs whose tools are known only at run time; `None` if there is no such tool.
@@ -144,6 +147,8 @@ pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Valu
         "rye/http/request" => Err(ActionError::permanent(
             "`rye/http/request` is not built in: it needs the feature `http` of `graph-runtime`",
         )),
+        #[cfg(unix)]
+        "rye/program/turn" => program::perform(call, params).await,
         _ => Err(ActionError::permanent(format!(
             "`{id}` is not built into the runtime on this system ({})",
             call.node()

@@ -1,10 +1,11 @@
-//! The agents of a tree: contracts that mean graphs.
+//! The agents and programs of a tree: contracts that mean graphs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use graph_definition::definition::agent::{self, MODEL};
-use graph_definition::definition::{self, AgentContract, AgentTool, Contract};
+use graph_definition::definition::program::{self, TURN};
+use graph_definition::definition::{self, Contract, ContractKind, ListedTool, Spanned};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, SourcePlace, code};
 use graph_definition::source::SourceFile;
 use graph_definition::tree::{TreeNode, YamlFile};
@@ -16,37 +17,39 @@ use super::{Project, TOOLS};
 use crate::files::walk;
 use crate::tree;
 
-/// The graph that the contract of an agent means.
+/// The graph that a contract means.
 pub(super) struct Meant {
     pub(super) graph: YamlFile,
-    /// The contract of the tool by which it asks its model.
-    pub(super) model: Option<(ItemId, Arc<Contract>)>,
+    /// The contract of the tool that it asks in a loop.
+    pub(super) asked: Option<(ItemId, Arc<Contract>)>,
 }
 
-/// The contract of an agent has mistakes, so it means no graph.
+/// The contract has mistakes, so it means no graph.
 pub(super) struct Mistaken;
 
-/// Returns the contracts of agents in the `tools` of a tree, sorted. Files that cannot be read are left out.
-pub fn find_agents(root: &Path) -> Vec<PathBuf> {
+/// Returns the contracts in the `tools` of a tree that mean graphs, sorted: those of agents and of programs that call tools. Files that
+/// cannot be read are left out.
+pub fn find_contract_graphs(root: &Path) -> Vec<PathBuf> {
     let tools = root.join(TOOLS);
     let files = if tools.is_dir() { walk(&tools, &[]).files } else { Vec::new() };
-    let is_agent = |path: &PathBuf| {
+    let means_graph = |path: &PathBuf| {
         let source = SourceFile::read(path, &path.to_string_lossy()).ok();
         let yaml = source.and_then(|source| tree::parse(&source, &mut Diagnostics::new()));
-        yaml.is_some_and(|yaml| agent::is_agent(&yaml))
+        yaml.is_some_and(|yaml| definition::means_graph(&yaml))
     };
-    let mut agents: Vec<PathBuf> = files.into_iter().filter(is_agent).collect();
-    agents.sort();
-    agents
+    let mut found: Vec<PathBuf> = files.into_iter().filter(means_graph).collect();
+    found.sort();
+    found
 }
 
 impl Project {
-    /// Returns the file of the agent with an id, if there is one.
-    pub(super) fn agent_called(&self, id: &ItemId) -> Option<PathBuf> {
-        self.found_contract(id, self.is_for_review).is_agent().then(|| self.root.join(TOOLS).join(format!("{id}.yaml")))
+    /// Returns the file of the contract with an id, if it means a graph.
+    pub(super) fn contract_graph(&self, id: &ItemId) -> Option<PathBuf> {
+        let means_graph = self.found_contract(id, self.is_for_review).means_graph();
+        means_graph.then(|| self.root.join(TOOLS).join(format!("{id}.yaml")))
     }
 
-    /// Returns the graph that a file means, if the file is the contract of an agent.
+    /// Returns the graph that a file means, if the file is a contract that means one.
     ///
     /// # Errors
     ///
@@ -57,21 +60,48 @@ impl Project {
         yaml: &YamlFile,
         diagnostics: &mut Diagnostics,
     ) -> Result<Option<Meant>, Mistaken> {
-        let Some(id) = self.tool_of(&source.path).filter(|_| agent::is_agent(yaml)) else { return Ok(None) };
+        let Some(id) = self.tool_of(&source.path).filter(|_| definition::means_graph(yaml)) else { return Ok(None) };
         let contract = definition::parse_trusted_contract(source, &id, diagnostics).ok_or(Mistaken)?;
-        let agent = contract.agent().ok_or(Mistaken)?;
+        match &contract.by {
+            ContractKind::Agent(agent) => {
+                let reader = ("agent", "the model");
+                let tools = self.listed_tools(source, &id, reader, &agent.tools, diagnostics)?;
+                let graph = agent::as_graph(yaml, &id, agent, &tools);
+                let result = agent::model_result(agent);
+                let asked = asked_contract(&id, MODEL, "Asks the model of an agent.", model_params(), result);
+                Ok(Some(Meant { graph, asked }))
+            }
+            ContractKind::Program(program) => {
+                let reader = ("program", "the runtime");
+                let tools = self.listed_tools(source, &id, reader, &program.calls, diagnostics)?;
+                let graph = program::as_graph(yaml, &id, program, &tools);
+                let result = program::turn_result(program);
+                let asked = asked_contract(&id, TURN, "Runs a program that calls tools.", turn_params(), result);
+                Ok(Some(Meant { graph, asked }))
+            }
+            _ => Err(Mistaken),
+        }
+    }
+
+    /// Describes the tools that a contract lists. `reader` is what the contract is of, and who must know how to call the tools.
+    fn listed_tools(
+        &self,
+        source: &Arc<SourceFile>,
+        id: &ItemId,
+        (kind, reader): (&str, &str),
+        listed: &[Spanned<ItemId>],
+        diagnostics: &mut Diagnostics,
+    ) -> Result<Vec<ListedTool>, Mistaken> {
         let mut tools = Vec::new();
-        for tool in &agent.tools {
-            match self.agent_tool(&tool.value) {
+        for tool in listed {
+            match self.listed_tool(&tool.value) {
                 Some(described) => tools.push(described),
                 None => {
-                    let message =
-                        format!("`{}` has no contract, which would tell the model how to call it", tool.value);
+                    let message = format!("`{}` has no contract, which would tell {reader} how to call it", tool.value);
                     let mut problem =
                         Diagnostic::new(code::BAD_CONTRACT, message, SourcePlace::new(source, tool.span.clone()));
-                    problem.note(format!("this file is the contract of the agent `{id}`"));
-                    let similar = self.similar(&tool.value);
-                    match similar {
+                    problem.note(format!("this file is the contract of the {kind} `{id}`"));
+                    match self.similar(&tool.value) {
                         Some(similar) => problem.help(format!("did you mean `{similar}`?")),
                         None => problem.help(format!("write its contract, `{TOOLS}/{}.yaml`", tool.value)),
                     };
@@ -79,19 +109,15 @@ impl Project {
                 }
             }
         }
-        if tools.len() < agent.tools.len() {
-            return Err(Mistaken);
-        }
-        let graph = agent::as_graph(yaml, &id, agent, &tools);
-        Ok(Some(Meant { graph, model: model_contract(&id, agent) }))
+        if tools.len() == listed.len() { Ok(tools) } else { Err(Mistaken) }
     }
 
-    /// Describes a tool of an agent: another tool, a graph, or another agent. `None` if there is nothing with this id.
-    fn agent_tool(&self, id: &ItemId) -> Option<AgentTool> {
+    /// Describes a tool that a contract lists: another tool, a graph, or an agent. `None` if there is nothing with this id.
+    fn listed_tool(&self, id: &ItemId) -> Option<ListedTool> {
         let found = self.found_contract(id, self.is_for_review);
         if let Some(contract) = &found.contract {
             let (description, schema) = (contract.description.clone(), contract.written.clone());
-            return Some(AgentTool { id: id.clone(), description, schema });
+            return Some(ListedTool { id: id.clone(), description, schema });
         }
         let graphs = self.graphs_called(id);
         if graphs.is_empty() && found.file.is_none() {
@@ -106,16 +132,37 @@ impl Project {
         };
         let description = field("description").and_then(|text| text.as_str().map(str::to_owned));
         let schema = field("config_schema").unwrap_or_else(|| json!({ "type": "object" }));
-        Some(AgentTool { id: id.clone(), description, schema })
+        Some(ListedTool { id: id.clone(), description, schema })
     }
 }
 
-/// Returns the contract of the tool by which an agent asks its model: its result has the type of the agent's answer.
-fn model_contract(id: &ItemId, agent: &AgentContract) -> Option<(ItemId, Arc<Contract>)> {
-    let object = |required: &[&str], properties: Value| json!({ "type": "object", "properties": properties, "required": required });
-    let params = object(
-        &["directive", "tier", "tools", "limits", "answer", "inputs", "turns", "tokens", "micros"],
-        json!({
+/// Returns the contract of the tool that a graph asks in a loop: its result has the type of the graph's own answer.
+fn asked_contract(
+    id: &ItemId,
+    asked: &str,
+    description: &str,
+    params: Value,
+    result: Value,
+) -> Option<(ItemId, Arc<Contract>)> {
+    let contract = json!({
+        "version": "1.0.0",
+        "tool_type": "builtin",
+        "description": description,
+        "config_schema": params,
+        "result_schema": result,
+    });
+    let name = format!("the contract of `{asked}` for `{id}`");
+    let source = SourceFile::new(name.as_str(), name.as_str(), &format!("{contract:#}\n"));
+    let asked = ItemId::new(asked).ok()?;
+    let contract = definition::parse_trusted_contract(&source, &asked, &mut Diagnostics::new())?;
+    Some((asked, Arc::new(contract)))
+}
+
+/// Returns the schema of the parameters of a model's turn.
+fn model_params() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
             "directive": { "type": "string" },
             "tier": { "type": "string" },
             "tools": { "type": "array", "items": { "type": "object" } },
@@ -126,18 +173,22 @@ fn model_contract(id: &ItemId, agent: &AgentContract) -> Option<(ItemId, Arc<Con
             "turns": { "type": "integer" },
             "tokens": { "type": "integer" },
             "micros": { "type": "integer" },
-        }),
-    );
-    let contract = json!({
-        "version": "1.0.0",
-        "tool_type": "builtin",
-        "description": "Asks the model of an agent.",
-        "config_schema": params,
-        "result_schema": agent::model_result(agent),
-    });
-    let name = format!("the contract of the model of `{id}`");
-    let source = SourceFile::new(name.as_str(), name.as_str(), &format!("{contract:#}\n"));
-    let model = ItemId::new(MODEL).ok()?;
-    let contract = definition::parse_trusted_contract(&source, &model, &mut Diagnostics::new())?;
-    Some((model, Arc::new(contract)))
+        },
+        "required": ["directive", "tier", "tools", "limits", "answer", "inputs", "turns", "tokens", "micros"],
+    })
+}
+
+/// Returns the schema of the parameters of a program's turn.
+fn turn_params() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "program": { "type": "object" },
+            "tools": { "type": "array", "items": { "type": "object" } },
+            "limits": { "type": "object" },
+            "inputs": { "type": "object" },
+            "talk": { "type": "array", "items": { "type": "array", "items": { "type": "object" } } },
+        },
+        "required": ["program", "tools", "limits", "inputs"],
+    })
 }

@@ -6,13 +6,13 @@
 
 use graph_model::name::ItemId;
 use graph_model::value::{Map, Value};
-use serde_json::Number;
 
 use super::duration;
-use super::reader::{DefinitionReader, Fields, Spanned};
+use super::reader::{DefinitionReader, Spanned};
+use super::tool_loop::{self, ListWords, ListedTool, PlacedTrees, ToolLoop};
 use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
-use crate::tree::{TreeKey, TreeNode, YamlFile, YamlTree};
+use crate::tree::{YamlFile, YamlTree};
 
 /// The id of the tool by which the graph of an agent asks its model. Its result has the agent's own type.
 pub const MODEL: &str = "rye/agent/model";
@@ -54,19 +54,14 @@ pub struct AgentLimits {
     pub timeout: Option<u64>,
 }
 
-/// A tool of an agent, as its contract describes it to the model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AgentTool {
-    /// Its id.
-    pub id: ItemId,
-    /// Its purpose.
-    pub description: Option<String>,
-    /// The schema of its parameters, as its contract has it.
-    pub schema: Value,
-}
-
 const KNOWN: [&str; 4] = ["directive", "model", "tools", "limits"];
 const WHAT: &str = "`config` of an agent";
+const LISTED: ListWords = ListWords {
+    field: "`tools`",
+    entry: "a tool of an agent",
+    asked: MODEL,
+    asked_is: "the model of an agent is no tool of it",
+};
 
 /// Reads `config`. `None` if something in it is wrong.
 pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, answer: Value) -> Option<AgentContract> {
@@ -81,7 +76,7 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, answer: 
     });
     let tier = fields.get("model").map(|tree| tier(reader, tree));
     let limits = fields.get("limits").map(|tree| limits(reader, tree));
-    let tools = fields.get("tools").map(|tree| tools(reader, tree));
+    let tools = fields.get("tools").map(|tree| tool_loop::listed(reader, tree, &LISTED));
     let limits = limits.unwrap_or(Some(AgentLimits { turns: TURNS, tokens: None, spend: None, timeout: None }));
     let tier = tier.unwrap_or_else(|| Some("general".to_owned()));
     let (directive, tier, tools, limits) = (directive?, tier?, tools.unwrap_or_else(|| Some(Vec::new()))?, limits?);
@@ -98,36 +93,6 @@ fn tier(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<String> {
     let unknown = reader.only(&fields, "`model` of an agent", &["tier"], &[]);
     let tier = reader.required_text(&fields, "`model` of an agent", "tier")?;
     (!unknown).then_some(tier.value)
-}
-
-fn tools(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<Spanned<ItemId>>> {
-    let TreeNode::List(_) = tree.node else {
-        reader.wrong_shape(tree, "`tools`", "a list of ids");
-        return None;
-    };
-    let list = reader.list(tree, "`tools`");
-    reader.note_repeated("`tools`", list);
-    let mut tools: Vec<Spanned<ItemId>> = Vec::new();
-    let mut is_well = true;
-    for tree in list {
-        let Some(text) = reader.text(tree, "a tool of an agent") else {
-            is_well = false;
-            continue;
-        };
-        match ItemId::new(text.value.as_str()) {
-            Ok(id) if id.as_str() == MODEL => {
-                wrong(reader, &text.span, "the model of an agent is no tool of it");
-                is_well = false;
-            }
-            Ok(id) if tools.iter().any(|known| known.value == id) => {}
-            Ok(id) => tools.push(Spanned { value: id, span: text.span }),
-            Err(_) => {
-                wrong(reader, &text.span, "a tool of an agent is a literal id, as `rye/file-system/read`");
-                is_well = false;
-            }
-        }
-    }
-    is_well.then_some(tools)
 }
 
 fn limits(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<AgentLimits> {
@@ -147,13 +112,7 @@ fn limits(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<AgentLim
     };
     let timeout = match fields.get("timeout") {
         None => Some(None),
-        Some(tree) => match duration::milliseconds(&tree.node) {
-            Ok(timeout) => Some(Some(timeout)),
-            Err(_) => {
-                wrong(reader, &tree.span, "`timeout` is a number of seconds above 0, or a text such as `30s` or `2m`");
-                None
-            }
-        },
+        Some(tree) => duration::of_contract(reader, tree, "`timeout`").map(Some),
     };
     let limits = AgentLimits { turns: turns?, tokens: tokens?, spend: spend?, timeout: timeout? };
     (!unknown).then_some(limits)
@@ -181,50 +140,11 @@ fn micros(text: &str) -> Option<u64> {
     (micros > 0).then_some(micros)
 }
 
-/// Whether a file is the contract of an agent, as it says itself.
-pub fn is_agent(file: &YamlFile) -> bool {
-    let TreeNode::Map(entries) = &file.root.node else { return false };
-    entries.iter().any(|(key, tree)| key.name == "tool_type" && tree.node == TreeNode::String("agent".to_owned()))
-}
-
 /// Returns the graph that the contract of an agent means, with its id, and with the tools that its contract lists. Each part has the
 /// place in the contract that it comes from.
-pub fn as_graph(file: &YamlFile, id: &ItemId, agent: &AgentContract, tools: &[AgentTool]) -> YamlFile {
-    let TreeNode::Map(entries) = &file.root.node else { return file.with_root(file.root.clone()) };
-    let fields = Fields { entries, span: file.root.span.clone() };
-    let config = fields.get("config").map_or_else(|| fields.span.clone(), |tree| tree.span.clone());
-    let category = id.as_str().rsplit_once('/').map_or("", |(category, _)| category);
+pub fn as_graph(file: &YamlFile, id: &ItemId, agent: &AgentContract, tools: &[ListedTool]) -> YamlFile {
+    let config = tool_loop::place_of_config(file);
     let at = PlacedTrees { span: &config };
-    let own = |name: &str| fields.get(name).cloned().map(|tree| (name.to_owned(), tree));
-    let mut graph: Vec<(String, YamlTree)> =
-        ["version", "description", "config_schema"].into_iter().filter_map(own).collect();
-    graph.push(("tool_type".to_owned(), at.text("graph")));
-    graph.push(("executor_id".to_owned(), at.text(super::EXECUTORS[0])));
-    if !category.is_empty() {
-        graph.push(("category".to_owned(), at.text(category)));
-    }
-    let permission = |id: &str| format!("rye.execute.tool.{}", id.replace('/', "."));
-    let permissions = std::iter::once(at.text(permission(MODEL))).chain(agent.tools.iter().map(|tool| {
-        let at = PlacedTrees { span: &tool.span };
-        at.text(permission(tool.value.as_str()))
-    }));
-    // The contract names what the graphs and agents among its tools may do.
-    let inside = match fields.get("permissions").map(|tree| &tree.node) {
-        Some(TreeNode::List(list)) => list.clone(),
-        _ => Vec::new(),
-    };
-    graph.push(("permissions".to_owned(), at.list(permissions.chain(inside).collect())));
-    if let Some(timeout) = agent.limits.timeout {
-        graph.push(("limits".to_owned(), at.map(vec![("timeout", at.text(format!("{timeout}ms")))])));
-    }
-    graph.push(("config".to_owned(), config_of(&at, agent, tools)));
-    file.with_root(at.map_of(graph))
-}
-
-/// Returns the `config` of an agent's graph.
-fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -> YamlTree {
-    let names: Vec<String> = (0..tools.len()).map(|index| node_name(tools, index)).collect();
-    let mut nodes: Vec<(String, YamlTree)> = Vec::new();
     let state = |name: &str| at.text(format!("${{state.{name}}}"));
     let result = |name: &str| at.text(format!("${{result.{name}}}"));
     let described = tools.iter().map(|tool| {
@@ -237,7 +157,7 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
     limits.extend(agent.limits.tokens.map(|tokens| ("tokens", at.number(tokens))));
     limits.extend(agent.limits.spend.map(|spend| ("micros", at.number(spend))));
     let directive = PlacedTrees { span: &agent.directive.span };
-    let params = at.map(vec![
+    let params = vec![
         ("directive", directive.text(agent.directive.value.as_str())),
         ("tier", at.text(agent.tier.as_str())),
         ("tools", at.list(described.collect())),
@@ -248,188 +168,43 @@ fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -
         ("turns", state("turns")),
         ("tokens", state("tokens")),
         ("micros", state("micros")),
-    ]);
-    let has_tools = !tools.is_empty();
-    let asks_again = if has_tools { "use" } else { "think" };
-    let mut assign = vec![
+    ];
+    let assign = vec![
         ("talk", result("said")),
         ("answer", result("answer")),
         ("turns", at.number(1)),
         ("tokens", result("tokens")),
         ("micros", result("micros")),
     ];
-    if has_tools {
-        assign.push(("calls", result("calls")));
-    }
-    let is_answered = at.map(vec![("path", at.text("state.answer")), ("op", at.text("exists"))]);
-    nodes.push((
-        "think".to_owned(),
-        at.map(vec![
-            ("action", at.map(vec![("item_id", at.text(MODEL)), ("params", params)])),
-            ("retry", at.map(vec![("attempts", at.number(ATTEMPTS))])),
-            ("assign", at.map(assign)),
-            (
-                "next",
-                at.list(vec![
-                    at.map(vec![("to", at.text("done")), ("when", is_answered)]),
-                    at.map(vec![("to", at.text(asks_again))]),
-                ]),
-            ),
-        ]),
-    ));
-    if has_tools {
-        let each = at.map(vec![
-            ("over", state("calls")),
-            ("as", at.text("call")),
-            ("to", at.text("pick")),
-            ("most", at.number(MOST_CALLS)),
-        ]);
-        nodes.push(("use".to_owned(), at.map(vec![("type", at.text("gate")), ("next", each)])));
-        let targets = tools.iter().zip(&names).map(|(tool, name)| (tool.id.to_string(), at.text(name.as_str())));
-        let by = at.map(vec![("by", at.text("call.tool")), ("to", at.map_of(targets.collect()))]);
-        nodes.push(("pick".to_owned(), at.map(vec![("type", at.text("gate")), ("next", by)])));
-        let place = |tool: &AgentTool| agent.tools.iter().find(|own| own.value == tool.id).map(|own| own.span.clone());
-        for (tool, name) in tools.iter().zip(&names) {
-            let span = place(tool).unwrap_or_else(|| at.span.clone());
-            let at = PlacedTrees { span: &span };
-            let parameters = tool.schema.get("properties").and_then(Value::as_object);
-            let parameters = parameters.into_iter().flat_map(|properties| properties.keys());
-            let params = parameters.map(|name| (name.clone(), at.text(format!("${{call.arguments.{name}}}"))));
-            let params = at.map_of(params.collect());
-            let call = at.map(vec![("item_id", at.text(tool.id.as_str())), ("params", params)]);
-            let said = vec![("role", at.text("tool")), ("id", at.text("${call.id}")), ("result", at.text("${result}"))];
-            nodes.push((
-                name.clone(),
-                at.map(vec![
-                    ("action", call),
-                    ("assign", at.map(vec![("talk", at.list(vec![at.map(said)]))])),
-                    ("on_error", at.text("failed")),
-                    ("next", at.text("gather")),
-                ]),
-            ));
-        }
-        let said = vec![
-            ("role", at.text("tool")),
-            ("id", at.text("${call.id}")),
-            ("error", at.text("${state._last_error.error}")),
-        ];
-        nodes.push((
-            "failed".to_owned(),
-            at.map(vec![
-                ("type", at.text("gate")),
-                ("assign", at.map(vec![("talk", at.list(vec![at.map(said)]))])),
-                ("next", at.text("gather")),
-            ]),
-        ));
-        let waits_for = names.iter().map(String::as_str).chain(["failed"]).map(|name| at.text(name));
-        nodes.push((
-            "gather".to_owned(),
-            at.map(vec![
-                ("type", at.text("gate")),
-                ("waits_for", at.list(waits_for.collect())),
-                ("next", at.text("think")),
-            ]),
-        ));
-    }
-    nodes.push(("done".to_owned(), at.map(vec![("type", at.text("return")), ("output", state("answer"))])));
-    let zero = |name| (name, at.number(0));
-    let channels = [("talk", "append"), ("turns", "sum"), ("tokens", "sum"), ("micros", "sum")];
-    let channels = channels.into_iter().map(|(name, reducer)| (name, at.text(reducer))).collect();
     // Each turn visits `think`, `use`, `gather`, and for each call `pick`, the call and perhaps `failed`.
     let steps = u64::from(agent.limits.turns) * (3 + 3 * MOST_CALLS) + 1;
-    at.map(vec![
-        ("start", at.text("think")),
-        ("max_steps", at.number(steps.min(100_000))),
-        ("state", at.map(vec![zero("turns"), zero("tokens"), zero("micros")])),
-        ("channels", at.map(channels)),
-        ("nodes", at.map_of(nodes)),
-    ])
-}
-
-/// Returns the name of the node that calls a tool: `call_read`, or with more of its id if several would have that name.
-fn node_name(tools: &[AgentTool], index: usize) -> String {
-    let name = |id: &ItemId, parts: usize| {
-        let parts: Vec<&str> = id.as_str().rsplitn(parts + 1, '/').take(parts).collect();
-        let name: Vec<String> = parts.into_iter().rev().map(|part| part.replace('-', "_")).collect();
-        format!("call_{}", name.join("_"))
+    let means = ToolLoop {
+        asks: "think",
+        asked: MODEL,
+        params,
+        attempts: ATTEMPTS,
+        assign,
+        answer: "answer",
+        output: "${state.answer}",
+        sums: &["turns", "tokens", "micros"],
+        listed: &agent.tools,
+        tools,
+        most_calls: MOST_CALLS,
+        steps,
+        timeout: agent.limits.timeout,
+        copied: &["version", "description", "config_schema"],
     };
-    let Some(tool) = tools.get(index) else { return String::new() };
-    let deepest = tool.id.as_str().split('/').count();
-    let is_alone = |candidate: &String, parts: usize| {
-        tools.iter().enumerate().all(|(at, other)| at == index || name(&other.id, parts) != *candidate)
-    };
-    let found = (1..=deepest).map(|parts| (name(&tool.id, parts), parts)).find(|(name, parts)| is_alone(name, *parts));
-    // Ids that differ in `-` and `_` alone.
-    found.map_or_else(|| format!("call_{index}"), |(name, _)| name)
-}
-
-/// Makes trees whose parts all have one place.
-struct PlacedTrees<'s> {
-    span: &'s Span,
-}
-
-impl PlacedTrees<'_> {
-    fn tree(&self, node: TreeNode) -> YamlTree {
-        YamlTree { span: self.span.clone(), node }
-    }
-
-    fn text(&self, text: impl Into<String>) -> YamlTree {
-        self.tree(TreeNode::String(text.into()))
-    }
-
-    fn number(&self, number: u64) -> YamlTree {
-        self.tree(TreeNode::Number(Number::from(number)))
-    }
-
-    fn list(&self, list: Vec<YamlTree>) -> YamlTree {
-        self.tree(TreeNode::List(list))
-    }
-
-    fn map(&self, fields: Vec<(&str, YamlTree)>) -> YamlTree {
-        self.map_of(fields.into_iter().map(|(name, tree)| (name.to_owned(), tree)).collect())
-    }
-
-    fn map_of(&self, fields: Vec<(String, YamlTree)>) -> YamlTree {
-        let fields = fields.into_iter().map(|(name, tree)| (TreeKey { name, span: self.span.clone() }, tree));
-        self.tree(TreeNode::Map(fields.collect()))
-    }
-
-    /// Makes a value that is taken as it is: its texts have no templates. A text that looks like a reference of the older syntax gets a
-    /// space, since it cannot be escaped.
-    fn value(&self, value: &Value) -> YamlTree {
-        self.tree(match value {
-            Value::Null => TreeNode::Null,
-            Value::Bool(value) => TreeNode::Boolean(*value),
-            Value::Number(number) => TreeNode::Number(number.clone()),
-            Value::String(text) => TreeNode::String(text.replace("${", "$${").replace("{input:", "{ input:")),
-            Value::Array(list) => TreeNode::List(list.iter().map(|value| self.value(value)).collect()),
-            Value::Object(map) => {
-                let field = |(name, value): (&String, &Value)| {
-                    (TreeKey { name: name.clone(), span: self.span.clone() }, self.value(value))
-                };
-                TreeNode::Map(map.iter().map(field).collect())
-            }
-        })
-    }
+    means.to_graph(file, id, &at)
 }
 
 /// Returns the schema of the result of an agent's model, as JSON: the messages of the turn, the calls that it wants, and the answer.
 pub fn model_result(agent: &AgentContract) -> Value {
     let tools: Vec<Value> = agent.tools.iter().map(|tool| Value::from(tool.value.as_str())).collect();
-    let tool = if tools.is_empty() {
-        serde_json::json!({ "type": "string" })
-    } else {
-        serde_json::json!({ "type": "string", "enum": tools })
-    };
     serde_json::json!({
         "type": "object",
         "properties": {
             "said": { "type": "array", "items": { "type": "object" } },
-            "calls": { "type": "array", "items": {
-                "type": "object",
-                "properties": { "id": { "type": "string" }, "tool": tool, "arguments": { "type": "object" } },
-                "required": ["id", "tool", "arguments"],
-            } },
+            "calls": { "type": "array", "items": tool_loop::wanted_call(tools) },
             "answer": agent.answer,
             "tokens": { "type": "integer" },
             "micros": { "type": "integer" },
