@@ -9,7 +9,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use graph_program::Program;
+use graph_program::ProgramConnection;
 use graph_runtime::{ActionError, Call, MemoryStore, Runtime, SecretKey, ToolConfig};
 use serde_json::{Value, json};
 use state_graphs::parcels::{label_batch, label_batch_rust};
@@ -50,7 +50,7 @@ impl label_batch_rust::Actions for Post {
 }
 
 /// The program that the graph starts: it calls a tool for each parcel, and returns a summary.
-fn label_all(program: &mut Program) -> Result<Value, Box<dyn Error>> {
+fn label_all(program: &mut ProgramConnection) -> Result<Value, Box<dyn Error>> {
     let parcels = program.inputs()["parcels"].as_array().cloned().unwrap_or_default();
     let labels = program.call_all(parcels.iter().map(|parcel| ("parcels/label", parcel.clone())))?;
     let (mut labelled, mut cents, mut failed) = (0, 0, Vec::new());

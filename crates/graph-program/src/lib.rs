@@ -22,7 +22,7 @@
 //! | item | |
 //! |---|---|
 //! | [`run`] | the whole of a program: its inputs, its calls, its result and its exit code |
-//! | [`Program`] | the connection to the graph |
+//! | [`ProgramConnection`] | the connection to the graph |
 //! | [`ProgramError`] | why a call has no result |
 //! | [`PYTHON`] | the same client in Python, a module without dependencies |
 //!
@@ -52,8 +52,8 @@ const MOST_CALLS: usize = 256;
 /// The error is the last line of stderr, so it becomes the message of the failed node. Nothing else may print to stdout.
 ///
 /// The page of the crate has an example.
-pub fn run(main: impl FnOnce(&mut Program) -> Result<Value, Box<dyn Error>>) -> ExitCode {
-    let ended = Program::start().map_err(Box::from).and_then(|mut program| main(&mut program));
+pub fn run(main: impl FnOnce(&mut ProgramConnection) -> Result<Value, Box<dyn Error>>) -> ExitCode {
+    let ended = ProgramConnection::start().map_err(Box::from).and_then(|mut program| main(&mut program));
     let printed = ended.and_then(|result| Ok(writeln!(io::stdout(), "{result}")?));
     match printed {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,7 +66,7 @@ pub fn run(main: impl FnOnce(&mut Program) -> Result<Value, Box<dyn Error>>) -> 
 }
 
 /// The connection of a program to the graph that started it.
-pub struct Program {
+pub struct ProgramConnection {
     inputs: Value,
     received: Box<dyn BufRead>,
     sent: Box<dyn Write>,
@@ -74,7 +74,7 @@ pub struct Program {
     last: u64,
 }
 
-impl Program {
+impl ProgramConnection {
     /// Connects to the graph that started this process: its stdin is the socket.
     ///
     /// # Errors
@@ -108,14 +108,14 @@ impl Program {
     /// Connects over any streams, to test a program without a graph.
     ///
     /// ```
-    /// use graph_program::Program;
+    /// use graph_program::ProgramConnection;
     /// use serde_json::json;
     ///
     /// let lines = concat!(
     ///     r#"{"article": "tea"}"#, "\n",
     ///     r#"{"jsonrpc": "2.0", "id": 1, "result": 450}"#, "\n",
     /// );
-    /// let mut program = Program::over(lines.as_bytes(), Vec::new())?;
+    /// let mut program = ProgramConnection::over(lines.as_bytes(), Vec::new())?;
     /// let article = program.inputs()["article"].clone();
     /// assert_eq!(program.call("shop/price", json!({ "article": article }))?, 450);
     /// # Ok::<(), graph_program::ProgramError>(())
@@ -152,11 +152,11 @@ impl Program {
     /// Calls tools concurrently, and returns their results in the order of the calls. 256 of them are made at once.
     ///
     /// ```
-    /// # use graph_program::{Program, ProgramError};
+    /// # use graph_program::{ProgramConnection, ProgramError};
     /// # use serde_json::json;
     /// # let lines = "{}\n[{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\":-32000,\"message\":\"sold out\"}},\
     /// # {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":450}]\n";
-    /// # let mut program = Program::over(lines.as_bytes(), Vec::new())?;
+    /// # let mut program = ProgramConnection::over(lines.as_bytes(), Vec::new())?;
     /// let articles = ["tea", "coffee"];
     /// let prices = program.call_all(articles.map(|article| ("shop/price", json!({ "article": article }))))?;
     /// assert_eq!(prices[0].as_ref().ok(), Some(&json!(450)));
@@ -211,9 +211,9 @@ impl Program {
     }
 }
 
-impl fmt::Debug for Program {
+impl fmt::Debug for ProgramConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("calls", &self.last).finish_non_exhaustive()
+        f.debug_struct("ProgramConnection").field("calls", &self.last).finish_non_exhaustive()
     }
 }
 

@@ -7,14 +7,14 @@ mod tree;
 use std::error::Error;
 use std::process::ExitCode;
 
-use graph_program::{Program, ProgramError};
+use graph_program::{ProgramConnection, ProgramError};
 use graph_runtime::testing::{FaultyStore, TestBed};
 use serde_json::{Value, json};
 
 use tree::Tree;
 
 /// The program.
-fn batch(program: &mut Program) -> Result<Value, Box<dyn Error>> {
+fn batch(program: &mut ProgramConnection) -> Result<Value, Box<dyn Error>> {
     let items = program.inputs()["items"].clone();
     let count = program.call("shop/count", json!({}))?;
     let results = program.call_all((0..300).map(|number| ("shop/process", json!({ "item": format!("i{number}") }))))?;

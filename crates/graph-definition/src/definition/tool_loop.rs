@@ -92,7 +92,7 @@ pub(super) struct ToolLoop<'a> {
     pub(super) asked: &'static str,
     pub(super) params: Vec<(&'a str, YamlTree)>,
     pub(super) attempts: u64,
-    /// What it assigns, except `calls`. It appends to `talk`.
+    /// Its assignments, besides that of `calls`. One of them appends to `talk`.
     pub(super) assign: Vec<(&'a str, YamlTree)>,
     /// The key that ends the loop once it has a value.
     pub(super) answer: &'static str,

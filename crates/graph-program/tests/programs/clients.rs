@@ -3,7 +3,7 @@
 use std::io::BufReader;
 use std::process::Command;
 
-use graph_program::{PYTHON, Program, ProgramError};
+use graph_program::{PYTHON, ProgramConnection, ProgramError};
 use graph_runtime::testing::TestBed;
 use serde_json::json;
 
@@ -108,7 +108,8 @@ async fn an_exception_of_python_is_the_failure_of_the_node() {
 fn a_program_in_rust_notices_what_is_no_response() {
     let ask = |lines: &str| {
         let text = format!("{{}}\n{lines}\n");
-        let mut program = Program::over(BufReader::new(std::io::Cursor::new(text.into_bytes())), Vec::new()).unwrap();
+        let mut program =
+            ProgramConnection::over(BufReader::new(std::io::Cursor::new(text.into_bytes())), Vec::new()).unwrap();
         program.call("shop/count", json!({})).map_err(|error| format!("{error:?}"))
     };
     assert_eq!(ask(r#"{"jsonrpc":"2.0","id":1,"result":7}"#), Ok(json!(7)));
@@ -118,7 +119,8 @@ fn a_program_in_rust_notices_what_is_no_response() {
         assert!(ask(wrong).unwrap_err().starts_with("Protocol"), "{wrong}");
     }
     assert!(ask("").unwrap_err().starts_with("Protocol"));
-    assert!(matches!(Program::over(&b""[..], Vec::new()), Err(ProgramError::Connection(_))));
-    let mut program = Program::over(&b"{}\n[{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":1}]\n"[..], Vec::new()).unwrap();
+    assert!(matches!(ProgramConnection::over(&b""[..], Vec::new()), Err(ProgramError::Connection(_))));
+    let mut program =
+        ProgramConnection::over(&b"{}\n[{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":1}]\n"[..], Vec::new()).unwrap();
     assert!(program.call_all([("a", json!({})), ("b", json!({}))]).is_err(), "one response is missing");
 }

@@ -96,7 +96,7 @@ fn a_program_is_a_graph_with_a_node_for_each_tool() {
     assert_eq!(topology.id.as_str(), "shop/batch");
 }
 
-/// What the program may do is decided again when it runs.
+/// The grants of the embedding program are checked before anything runs.
 #[tokio::test]
 async fn a_program_without_the_grants_of_its_calls_does_not_run() {
     let (tree, bed) = (Tree::new("touch started\necho '{\"processed\":1}'\n"), TestBed::new());

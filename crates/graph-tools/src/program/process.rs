@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
-use super::rpc::{self, CallAnswer, Message, ProgramTool, WantedCall};
+use super::rpc::{self, CallAnswer, ProgramTool, RpcMessage, WantedCall};
 use crate::process::{EndedProcess, GRACE, RunningProcess};
 use crate::subprocess;
 
@@ -37,13 +37,13 @@ pub(super) struct LiveProgram {
     sent: Option<mpsc::UnboundedSender<Vec<u8>>>,
     tools: Vec<ProgramTool>,
     /// The message that waits for its response.
-    open: Option<Message>,
+    open: Option<RpcMessage>,
     turns: usize,
     refused: usize,
 }
 
 /// The end of a turn.
-pub(super) enum Next {
+pub(super) enum TurnEnd {
     /// The program wants calls.
     Calls(Vec<WantedCall>),
     /// It has ended without a failure.
@@ -112,7 +112,7 @@ impl LiveProgram {
     /// # Errors
     ///
     /// If it fails, or sends a message that cannot be read.
-    pub(super) async fn next(&mut self) -> Result<Next, ActionError> {
+    pub(super) async fn next(&mut self) -> Result<TurnEnd, ActionError> {
         loop {
             let line = match (self.running.take(), &self.ended) {
                 (Some(mut running), _) => {
@@ -143,7 +143,7 @@ impl LiveProgram {
                     match (last, failure) {
                         (Ok(Some(line)), _) => Some(line),
                         (_, Some(failure)) => return Err(failure),
-                        (Ok(None), None) => return Ok(Next::Ended),
+                        (Ok(None), None) => return Ok(TurnEnd::Ended),
                         (Err(error), None) => return Err(error),
                     }
                 }
@@ -152,14 +152,14 @@ impl LiveProgram {
             if let Some(line) = line
                 && let Some(calls) = self.take(&line)?
             {
-                return Ok(Next::Calls(calls));
+                return Ok(TurnEnd::Calls(calls));
             }
         }
     }
 
     /// Takes a message. Returns the calls that are to be made, if there are some.
     fn take(&mut self, line: &[u8]) -> Result<Option<Vec<WantedCall>>, ActionError> {
-        let message = Message::read(line, &self.tools)?;
+        let message = RpcMessage::read(line, &self.tools)?;
         self.refused += message.refused();
         if self.refused > MOST_REFUSED {
             let message = format!("the program was stopped: more than {MOST_REFUSED} of its requests were refused");

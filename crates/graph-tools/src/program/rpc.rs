@@ -41,20 +41,20 @@ pub(super) type CallAnswer = Result<Value, String>;
 
 /// A request, or a batch of them, whose responses are one message.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct RpcMessage {
     is_batch: bool,
-    requests: Vec<Request>,
+    requests: Vec<RpcRequest>,
 }
 
 #[derive(Debug)]
-enum Request {
+enum RpcRequest {
     /// A call that is to be made.
     Call { id: Value, tool: String, arguments: Map<String, Value> },
     /// A call that is not made, with the response.
     Refused(Value),
 }
 
-impl Message {
+impl RpcMessage {
     /// Reads a line of the program.
     ///
     /// # Errors
@@ -66,20 +66,20 @@ impl Message {
             .map_err(|error| refused(format!("is not UTF-8 text (byte {})", error.valid_up_to())))?;
         let value = read_json(text).map_err(|error| refused(format!("cannot be read as JSON: {error}")))?;
         let Value::Array(batch) = value else {
-            return Ok(Self { is_batch: false, requests: vec![Request::of(value, tools)] });
+            return Ok(Self { is_batch: false, requests: vec![RpcRequest::of(value, tools)] });
         };
         if batch.is_empty() || batch.len() > MOST_CALLS {
             let refusal = error(Value::Null, INVALID_REQUEST, format!("a batch has 1 to {MOST_CALLS} calls"));
-            return Ok(Self { is_batch: false, requests: vec![Request::Refused(refusal)] });
+            return Ok(Self { is_batch: false, requests: vec![RpcRequest::Refused(refusal)] });
         }
-        let mut requests: Vec<Request> = Vec::with_capacity(batch.len());
+        let mut requests: Vec<RpcRequest> = Vec::with_capacity(batch.len());
         for value in batch {
-            let request = Request::of(value, tools);
-            let is_known = |one: &Request| matches!((one, &request), (Request::Call { id, .. }, Request::Call { id: again, .. }) if id == again);
+            let request = RpcRequest::of(value, tools);
+            let is_known = |one: &RpcRequest| matches!((one, &request), (RpcRequest::Call { id, .. }, RpcRequest::Call { id: again, .. }) if id == again);
             let is_repeated = requests.iter().any(is_known);
             requests.push(match request {
-                Request::Call { id, .. } if is_repeated => {
-                    Request::Refused(error(id, INVALID_REQUEST, "another call of the batch has this `id`"))
+                RpcRequest::Call { id, .. } if is_repeated => {
+                    RpcRequest::Refused(error(id, INVALID_REQUEST, "another call of the batch has this `id`"))
                 }
                 request => request,
             });
@@ -90,8 +90,8 @@ impl Message {
     /// Returns the calls that are to be made, whose ids begin with the number of the turn.
     pub(super) fn calls(&self, turn: usize) -> Vec<WantedCall> {
         let wanted = self.requests.iter().filter_map(|request| match request {
-            Request::Call { tool, arguments, .. } => Some((tool, arguments)),
-            Request::Refused(_) => None,
+            RpcRequest::Call { tool, arguments, .. } => Some((tool, arguments)),
+            RpcRequest::Refused(_) => None,
         });
         let call = |(at, (tool, arguments)): (usize, (&String, &Map<String, Value>))| WantedCall {
             id: format!("{turn}-{at}"),
@@ -103,15 +103,15 @@ impl Message {
 
     /// Returns how many of its calls are refused.
     pub(super) fn refused(&self) -> usize {
-        self.requests.iter().filter(|request| matches!(request, Request::Refused(_))).count()
+        self.requests.iter().filter(|request| matches!(request, RpcRequest::Refused(_))).count()
     }
 
     /// Returns the response as a line. `answers` are those of the calls, in their order.
     pub(super) fn response(self, answers: impl IntoIterator<Item = CallAnswer>) -> Vec<u8> {
         let mut answers = answers.into_iter();
         let responses = self.requests.into_iter().map(|request| match request {
-            Request::Refused(response) => response,
-            Request::Call { id, .. } => match answers.next() {
+            RpcRequest::Refused(response) => response,
+            RpcRequest::Call { id, .. } => match answers.next() {
                 Some(Ok(result)) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
                 Some(Err(reason)) => error(id, FAILED, reason),
                 None => error(id, FAILED, "the call has no result"),
@@ -126,7 +126,7 @@ impl Message {
     }
 }
 
-impl Request {
+impl RpcRequest {
     fn of(value: Value, tools: &[ProgramTool]) -> Self {
         let Value::Object(mut request) = value else {
             return Self::Refused(error(Value::Null, INVALID_REQUEST, "a request is an object"));
@@ -185,8 +185,8 @@ mod tests {
         vec![ProgramTool { id: "shop/price".to_owned(), parameters: vec!["article".to_owned()] }]
     }
 
-    fn read(text: &str) -> Result<Message, String> {
-        Message::read(text.as_bytes(), &tools()).map_err(|error| error.to_string())
+    fn read(text: &str) -> Result<RpcMessage, String> {
+        RpcMessage::read(text.as_bytes(), &tools()).map_err(|error| error.to_string())
     }
 
     /// Returns the response to a message none of whose calls is made.
@@ -255,7 +255,7 @@ mod tests {
             assert!(error.starts_with("a message of the program cannot be read as JSON"), "{error}");
             assert!(error.len() < 400);
         }
-        let error = Message::read(b"\"\xff\"", &tools()).unwrap_err().to_string();
+        let error = RpcMessage::read(b"\"\xff\"", &tools()).unwrap_err().to_string();
         assert_eq!(error, "a message of the program is not UTF-8 text (byte 1)");
     }
 
@@ -308,7 +308,7 @@ mod tests {
                     break;
                 }
             }
-            let Ok(message) = Message::read(&text, &tools()) else {
+            let Ok(message) = RpcMessage::read(&text, &tools()) else {
                 errors += 1;
                 continue;
             };
