@@ -1,5 +1,7 @@
 //! A program in Rust, whose process is this file once more: its calls, its failure, and its process that dies with that of the runtime.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
+
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "programs/tree.rs"]
 mod tree;

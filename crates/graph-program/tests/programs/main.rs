@@ -1,5 +1,8 @@
 //! Programs that call tools: turns, failures, crashes, and programs that misbehave.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
+#![cfg(unix)]
+
 mod clients;
 mod contracts;
 mod crashes;
