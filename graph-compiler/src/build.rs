@@ -15,7 +15,7 @@ use crate::files::{display_name, find_graphs};
 use crate::front_end;
 use crate::parallel;
 use crate::project::{Compilation, Project, clash};
-use crate::project::{TOOLS, find_agents};
+use crate::project::{TOOLS, find_contract_graphs};
 
 /// The file in `OUT_DIR` that holds the modules; `include_graphs!` includes it.
 pub const MODULES: &str = "graphs.rs";
@@ -127,8 +127,8 @@ fn compile(package: &Path, directory: &Path) -> Compiled {
     compiled.diagnostics.extend(walk.problems(package));
     compiled.known.extend(compiled.diagnostics.iter().map(Diagnostic::identity));
     let mut files = walk.files;
-    // An agent is the graph that its contract means.
-    files.extend(find_agents(directory));
+    // An agent or program is the graph that its contract means.
+    files.extend(find_contract_graphs(directory));
     let project = Project::open(package, directory).with_manifest(package.join(MANIFEST)).for_review();
     let compilations = parallel::map(&files, |file| project.compile(file));
     let mut nesting = Vec::new();
@@ -145,7 +145,7 @@ fn compile(package: &Path, directory: &Path) -> Compiled {
 /// Returns the modules around a graph's own, outermost first: one for each directory.
 fn way(directory: &Path, file: &Path) -> Vec<String> {
     let inside = file.strip_prefix(directory).unwrap_or(file).parent().unwrap_or(Path::new(""));
-    // An agent has the place of its id, and not that of its contract.
+    // It has the place of its id, and not that of its contract.
     let inside = inside.strip_prefix(TOOLS).unwrap_or(inside);
     inside.iter().map(|part| module_name(&part.to_string_lossy())).collect()
 }

@@ -1,7 +1,7 @@
 //! A tree of graphs on disk: its trusted keys, its contracts, and the stages that a file passes through.
 
-mod agents;
 mod clashes;
+mod contract_graphs;
 mod directives;
 mod nesting;
 mod offered;
@@ -33,8 +33,8 @@ use crate::files::{FileWalk, find_graphs, find_signed, is_there, walk};
 use crate::graph::{CheckedGraph, Interface, TypedTool};
 use crate::items::{Items, Reachable};
 use crate::parallel;
-pub use agents::find_agents;
 pub(crate) use clashes::clash;
+pub use contract_graphs::find_contract_graphs;
 use nesting::Nesting;
 pub use offered::{Offered, OfferedKind};
 use settings::{Effective, SettingsFiles};
@@ -380,7 +380,7 @@ impl Project {
             let caller = &definition.source().path;
             let ids: BTreeSet<&ItemId> = definition.executed().into_iter().chain(definition.functions()).collect();
             let (mut items, mut contracts) = self.items(&ids, caller, &examined.inner, is_review, diagnostics);
-            items.contracts.extend(meant.as_ref().and_then(|meant| meant.model.clone()));
+            items.contracts.extend(meant.as_ref().and_then(|meant| meant.asked.clone()));
             let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
             items.reachable = reachable;
             items.agent = agent.map(|(_, agent)| agent.limits.clone());
@@ -453,9 +453,9 @@ impl Project {
             (Items { inner, shared, roles, are_for_review: is_review, ..Items::default() }, Vec::new());
         for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.found_contract(id, is_review))) {
             let graphs = self.graphs_called(id);
-            // An agent is the graph that its contract means.
+            // An agent or program is the graph that its contract means.
             let (contract, file) =
-                if found.is_agent() { (None, None) } else { (found.contract.as_ref(), found.file.as_ref()) };
+                if found.means_graph() { (None, None) } else { (found.contract.as_ref(), found.file.as_ref()) };
             if let ([graph], None, None) = (graphs.as_slice(), contract, file) {
                 items.graphs.insert((*id).clone(), self.nested(graph, caller));
             } else if !graphs.is_empty() {
@@ -631,8 +631,8 @@ impl Project {
     pub fn resolve(&self, id: &ItemId) -> Result<Resolved, String> {
         let found = self.found_contract(id, false);
         let graphs = self.graphs_called(id);
-        if let ([agent], true) = (graphs.as_slice(), found.is_agent()) {
-            return Ok(Resolved::Graph(agent.clone()));
+        if let ([graph], true) = (graphs.as_slice(), found.means_graph()) {
+            return Ok(Resolved::Graph(graph.clone()));
         }
         let of_file = found.file.as_ref().map(|file| display_name(&self.package, file));
         if graphs.len() > 1 || (!graphs.is_empty() && (of_file.is_some() || found.contract.is_some())) {
@@ -765,9 +765,9 @@ struct FoundContract {
 }
 
 impl FoundContract {
-    /// Whether it is that of an agent.
-    fn is_agent(&self) -> bool {
-        self.contract.as_ref().is_some_and(|contract| contract.agent().is_some())
+    /// Whether it means a graph.
+    fn means_graph(&self) -> bool {
+        self.contract.as_ref().is_some_and(|contract| contract.means_graph())
     }
 }
 

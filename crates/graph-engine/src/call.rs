@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use graph_model::capability::{Capability, Grants};
@@ -136,6 +136,24 @@ pub(crate) struct RunFacts {
     pub(crate) tool_settings: Option<Arc<dyn ToolSettings>>,
     /// Shows those who watch the run what its tools emit; `None` if nobody does.
     pub(crate) emitter: Option<Arc<dyn Emitter>>,
+    /// The values of its tools, which go when nothing executes the run.
+    pub(crate) locals: Weak<RunLocals>,
+}
+
+/// The values that the tools of a run keep between their calls, one of a type.
+#[derive(Default)]
+pub(crate) struct RunLocals(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+
+impl RunLocals {
+    fn of_type<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all.iter().find_map(|one| Arc::clone(one).downcast().ok());
+        found.unwrap_or_else(|| {
+            let made = Arc::new(T::default());
+            all.push(Arc::clone(&made) as _);
+            made
+        })
+    }
 }
 
 /// Shows those who watch a run what its tools emit.
@@ -237,6 +255,7 @@ impl Call {
             stop: Stop::default(),
             ignores_cancel: false,
             emitter: None,
+            locals: Weak::new(),
         };
         Self { run: Arc::new(facts), node: 0, tool: 0, step: 1, attempt: 1, item: None, more: None }
     }
@@ -254,6 +273,28 @@ impl Call {
     pub fn tool_settings<T: Any>(&self) -> Option<&T> {
         let settings: &dyn Any = self.run.tool_settings.as_deref()?;
         settings.downcast_ref()
+    }
+
+    /// Returns the value of a type that all calls of this run share while it executes in this process; its default at first. `None`
+    /// if the call belongs to no run, or to one that is over.
+    ///
+    /// The run drops the value as soon as nothing executes it: when it has ended, waits, is stopped or cancelled, or its task is
+    /// dropped. A run that is resumed begins with another one, so the value is for what can be made again: a connection, a process. A
+    /// nested run has values of its own.
+    ///
+    /// ```
+    /// # use graph_engine::{ActionError, Call};
+    /// #[derive(Default)]
+    /// struct Session(tokio::sync::OnceCell<u32>);
+    ///
+    /// async fn ask(call: &Call) -> Result<u32, ActionError> {
+    ///     let session = call.run_local::<Session>().ok_or("the run is over")?;
+    ///     // Only the first call of the run opens it.
+    ///     Ok(*session.0.get_or_init(|| async { 7 }).await)
+    /// }
+    /// ```
+    pub fn run_local<T: Any + Send + Sync + Default>(&self) -> Option<Arc<T>> {
+        Some(self.run.locals.upgrade()?.of_type())
     }
 
     /// Returns the run's id.
@@ -280,6 +321,11 @@ impl Call {
     pub fn tool(&self) -> &str {
         let id = self.more.as_ref().and_then(|more| more.id.as_ref());
         id.or(self.run.graph.tools[usize::from(self.tool)].as_ref()).map_or("", ItemId::as_str)
+    }
+
+    /// Whether the tool's id was computed while the run executed: the text of the graph does not name the tool.
+    pub fn is_tool_computed(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.id.is_some())
     }
 
     /// Returns the number of the step, from 1.

@@ -1,7 +1,7 @@
 //! Beginning runs.
 
 use crate::admission::{allowed, granted, open_inputs, require_inputs};
-use crate::call::RunFacts;
+use crate::call::{RunFacts, RunLocals};
 use crate::engine::{Begin, Engine, JournalWriter, PendingCalls, RunContext, RunState, StepContext};
 use crate::error::StartError;
 use crate::graph::{CompiledGraph, GraphTables, tables};
@@ -243,6 +243,7 @@ impl RuntimeServices {
         let code = tables(machine.graph());
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
+        let locals = Arc::new(RunLocals::default());
         let facts = Arc::new(RunFacts {
             id: begin.run,
             graph: Arc::clone(&code.facts),
@@ -259,6 +260,7 @@ impl RuntimeServices {
             ignores_cancel: begin.ignores_cancel,
             tool_settings: self.tool_settings.clone(),
             emitter: self.emitter(run_secrets.as_ref()),
+            locals: Arc::downgrade(&locals),
         });
         let meters = Meters::new(code.settings.steps, position.nested_steps(), before, begin.meter);
         let (nodes, steps) = (code.visited().count(), position.steps);
@@ -269,6 +271,7 @@ impl RuntimeServices {
             machine,
             runtime: Arc::clone(self),
             facts,
+            _locals: locals,
             allowed,
             run_secrets,
             is_kept: journal.is_some(),

@@ -20,6 +20,8 @@ mod orchestrate;
 #[cfg(unix)]
 mod process;
 #[cfg(unix)]
+mod program;
+#[cfg(unix)]
 mod subprocess;
 #[cfg(test)]
 mod testing;
@@ -44,7 +46,7 @@ use graph_engine::ActionError;
 use graph_engine::Call;
 
 /// The ids of the built-in tools, including those that this system or the enabled features lack.
-pub const BUILTIN_IDS: [&str; 18] = [
+pub const BUILTIN_IDS: [&str; 19] = [
     "rye/agent/model",
     "rye/agent/threads/orchestrator",
     "rye/agent/threads/thread_directive",
@@ -63,6 +65,7 @@ pub const BUILTIN_IDS: [&str; 18] = [
     "rye/orchestrate/status",
     "rye/orchestrate/steer",
     "rye/orchestrate/timeout",
+    "rye/program/turn",
 ];
 
 /// Performs the built-in tool `id`, for graphs whose tools are known only at run time; `None` if there is no such tool.
@@ -159,6 +162,8 @@ pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Valu
         "rye/http/request" => Err(ActionError::permanent(
             "`rye/http/request` is not built in: it needs the feature `http` of `graph-runtime`",
         )),
+        #[cfg(unix)]
+        "rye/program/turn" => program::perform(call, params).await,
         _ if id.starts_with(THREADS) || id.starts_with(ORCHESTRATE) => orchestrate(id, call, params).await,
         _ => Err(ActionError::permanent(format!(
             "`{id}` is not built into the runtime on this system ({})",

@@ -50,9 +50,10 @@ impl Setting {
             }
             command.current_dir(cwd);
         }
-        let running = start(&mut command, self.stdin.is_some())
+        let stdin = if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
+        let running = RunningProcess::start(&mut command, stdin, self.limits.output)
             .map_err(|error| ActionError::permanent(format!("{shown} could not be started: {error}")))?;
-        let ended = finish(running, self.stdin.map(String::into_bytes), self.limits).await?;
+        let ended = finish(running, self.stdin.map(String::into_bytes), self.limits.time).await?;
         match ended.failure(&self.ok_exit_codes) {
             None => Ok(ended.to_value()),
             Some(failure) => Err(failure),
@@ -64,7 +65,7 @@ impl Setting {
 const INHERITED: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ"];
 
 /// How long to wait for the rest of the output after the process and its group have ended.
-const GRACE: Duration = Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 /// The limits of a process: its running time and the size of its output.
 #[derive(Clone, Copy)]
@@ -113,11 +114,13 @@ impl EndedProcess {
 }
 
 /// The reason that a process was stopped before it ended.
-enum ProcessStop {
-    Timeout,
+pub(super) enum ProcessStop {
+    Timeout(Duration),
     Output,
     /// The watchdog ended first, so the process could outlive the program.
     Unguarded,
+    /// The system does not say how it ended.
+    Unknown(std::io::Error),
 }
 
 /// Clears the environment of `command`, and sets the variables that every process of the graph may see.
@@ -195,45 +198,104 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// A running process and its group.
+/// A running process with its group, whose output is read meanwhile. If it is dropped, the group is killed.
 pub(super) struct RunningProcess {
     child: Child,
     group: Group,
+    stdout: Buffer,
+    stderr: Buffer,
+    /// The tasks that read and write. Dropping the set stops them, so that an abandoned process leaves nothing behind.
+    pipes: JoinSet<()>,
+    overflow: mpsc::Receiver<()>,
+    most_output: usize,
 }
 
-/// Starts `command` in its own process group; `stdin` says whether it receives input.
-pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<RunningProcess> {
-    let group = Group::new()?;
-    let stdin = if stdin { Stdio::piped() } else { Stdio::null() };
-    command.process_group(group.leader.as_raw_nonzero().get()).kill_on_drop(true);
-    let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    Ok(RunningProcess { child, group })
+impl RunningProcess {
+    /// Starts `command` in its own process group, which is stopped when it prints more than `most_output` bytes.
+    pub(super) fn start(command: &mut Command, stdin: Stdio, most_output: usize) -> std::io::Result<Self> {
+        let group = Group::new()?;
+        command.process_group(group.leader.as_raw_nonzero().get()).kill_on_drop(true);
+        let mut child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (stdout, stderr) = (Arc::default(), Arc::default());
+        let mut pipes = JoinSet::new();
+        let (full, overflow) = mpsc::channel(1);
+        if let Some(pipe) = child.stdout.take() {
+            pipes.spawn(read(pipe, Arc::clone(&stdout), most_output, full.clone()));
+        }
+        if let Some(pipe) = child.stderr.take() {
+            pipes.spawn(read(pipe, Arc::clone(&stderr), most_output, full));
+        }
+        Ok(Self { child, group, stdout, stderr, pipes, overflow, most_output })
+    }
+
+    /// Lets a task run as long as this value exists.
+    pub(super) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.pipes.spawn(task);
+    }
+
+    /// Waits until it has ended or must be stopped. A caller that no longer waits may wait again.
+    pub(super) async fn ended(&mut self) -> Result<ExitStatus, ProcessStop> {
+        tokio::select! {
+            biased;
+            // This comes first: a process may end because its output is no longer read.
+            Some(()) = self.overflow.recv() => Err(ProcessStop::Output),
+            status = self.child.wait() => status.map_err(ProcessStop::Unknown),
+            _ = self.group.watchdog.wait() => Err(ProcessStop::Unguarded),
+        }
+    }
+
+    /// Kills what is left in the group, and collects the output.
+    ///
+    /// # Errors
+    ///
+    /// If the process was stopped, or if its output is not UTF-8 text.
+    pub(super) async fn collect(mut self, ended: Result<ExitStatus, ProcessStop>) -> Result<EndedProcess, ActionError> {
+        // Processes that it left in its group are killed too; otherwise a `sleep 1000 &` would keep the pipes open.
+        self.group.kill();
+        self.group.watchdog.wait().await?;
+        let status = match ended {
+            Ok(status) => status,
+            Err(stopped) => {
+                self.child.wait().await?;
+                return Err(match stopped {
+                    ProcessStop::Timeout(time) => {
+                        ActionError::transient(format!("the command was stopped after {time:?} (timeout)"))
+                    }
+                    ProcessStop::Unguarded => ActionError::permanent(
+                        "the command was stopped: it ended the process that would end it together with the program",
+                    ),
+                    ProcessStop::Output => ActionError::permanent(format!(
+                        "the command was stopped: it printed more than {} bytes",
+                        self.most_output
+                    )),
+                    ProcessStop::Unknown(error) => error.into(),
+                });
+            }
+        };
+        // A process that left the group may hold the pipes forever; its output does not belong to the command.
+        if tokio::time::timeout(GRACE, async { while self.pipes.join_next().await.is_some() {} }).await.is_err() {
+            tracing::debug!("a process that the command started holds on to its output");
+        }
+        if let Ok(()) = self.overflow.try_recv() {
+            return Err(ActionError::permanent(format!("the command printed more than {} bytes", self.most_output)));
+        }
+        let (stdout, stderr) = (text(&self.stdout, "stdout")?, text(&self.stderr, "stderr")?);
+        Ok(EndedProcess { code: exit_code(status), stdout, stderr })
+    }
 }
 
-/// Waits until a process that [`start`] started has ended, and collects its output.
+/// Writes `stdin` to a process, waits until it has ended or `time` is over, and collects its output.
 ///
 /// # Errors
 ///
-/// If it was stopped because of `limits`, or if its output is not UTF-8 text.
+/// If it was stopped because of a limit, or if its output is not UTF-8 text.
 pub(super) async fn finish(
-    running: RunningProcess,
+    mut running: RunningProcess,
     stdin: Option<Vec<u8>>,
-    limits: Limits,
+    time: Duration,
 ) -> Result<EndedProcess, ActionError> {
-    let RunningProcess { mut child, mut group } = running;
-    let (out, err) = (Arc::default(), Arc::default());
-    // Dropping the set stops the tasks, so that an abandoned process leaves nothing behind.
-    let mut pipes = JoinSet::new();
-    let (full, mut overflow) = mpsc::channel(1);
-    if let Some(stdout) = child.stdout.take() {
-        pipes.spawn(read(stdout, Arc::clone(&out), limits.output, full.clone()));
-    }
-    if let Some(stderr) = child.stderr.take() {
-        pipes.spawn(read(stderr, Arc::clone(&err), limits.output, full.clone()));
-    }
-    drop(full);
-    if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), stdin) {
-        pipes.spawn(async move {
+    if let (Some(mut pipe), Some(bytes)) = (running.child.stdin.take(), stdin) {
+        running.spawn(async move {
             // A process need not read all of its input.
             if let Err(error) = pipe.write_all(&bytes).await {
                 tracing::debug!(%error, "the command did not read all of its stdin");
@@ -242,41 +304,10 @@ pub(super) async fn finish(
     }
     let ended = tokio::select! {
         biased;
-        // This comes first: a process may end because its output is no longer read.
-        Some(()) = overflow.recv() => Err(ProcessStop::Output),
-        status = child.wait() => Ok(status?),
-        _ = group.watchdog.wait() => Err(ProcessStop::Unguarded),
-        () = tokio::time::sleep(limits.time) => Err(ProcessStop::Timeout),
+        ended = running.ended() => ended,
+        () = tokio::time::sleep(time) => Err(ProcessStop::Timeout(time)),
     };
-    // Processes that it left in its group are killed too; otherwise a `sleep 1000 &` would keep the pipes open.
-    group.kill();
-    group.watchdog.wait().await?;
-    let status = match ended {
-        Ok(status) => status,
-        Err(stopped) => {
-            child.wait().await?;
-            return Err(match stopped {
-                ProcessStop::Timeout => {
-                    ActionError::transient(format!("the command was stopped after {:?} (timeout)", limits.time))
-                }
-                ProcessStop::Unguarded => ActionError::permanent(
-                    "the command was stopped: it ended the process that would end it together with the program",
-                ),
-                ProcessStop::Output => ActionError::permanent(format!(
-                    "the command was stopped: it printed more than {} bytes",
-                    limits.output
-                )),
-            });
-        }
-    };
-    // A process that left the group may hold the pipes forever; its output does not belong to the command.
-    if tokio::time::timeout(GRACE, async { while pipes.join_next().await.is_some() {} }).await.is_err() {
-        tracing::debug!("a process that the command started holds on to its output");
-    }
-    if let Ok(()) = overflow.try_recv() {
-        return Err(ActionError::permanent(format!("the command printed more than {} bytes", limits.output)));
-    }
-    Ok(EndedProcess { code: exit_code(status), stdout: text(&out, "stdout")?, stderr: text(&err, "stderr")? })
+    running.collect(ended).await
 }
 
 fn exit_code(status: ExitStatus) -> i32 {

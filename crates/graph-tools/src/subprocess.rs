@@ -5,6 +5,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use graph_model::digest::Digest;
@@ -13,12 +14,27 @@ use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 use tokio::process::Command;
 
-use super::process::{self, EndedProcess, Limits};
+use super::process::{self, EndedProcess, RunningProcess};
 use super::{ToolConfig, config};
 use graph_engine::ActionError;
 use graph_engine::Call;
 
 pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> Result<Value, ActionError> {
+    let running = start(spec, call, Stdio::piped()).await?;
+    let time = Duration::from_millis(spec.timeout_ms);
+    let ended = process::finish(running, Some(serde_json::to_vec(params)?), time).await?;
+    match ended.failure(&spec.ok_exit_codes) {
+        None => result(&ended),
+        Some(failure) => Err(failure),
+    }
+}
+
+/// Starts the program that a contract names.
+///
+/// # Errors
+///
+/// If it cannot be started, or differs from the one that the contract pins.
+pub(super) async fn start(spec: &Subprocess, call: &Call, stdin: Stdio) -> Result<RunningProcess, ActionError> {
     let Some((program, arguments)) = spec.command.split_first() else {
         return Err(ActionError::permanent("the tool's `command` names no program"));
     };
@@ -38,17 +54,9 @@ pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> R
         }
         command.current_dir(directory);
     }
-    let running = process::start(&mut command, true)
-        .map_err(|error| ActionError::permanent(format!("`{program}` could not be started: {error}")))?;
-    let limits = Limits {
-        time: Duration::from_millis(spec.timeout_ms),
-        output: usize::try_from(spec.output_limit).unwrap_or(usize::MAX),
-    };
-    let ended = process::finish(running, Some(serde_json::to_vec(params)?), limits).await?;
-    match ended.failure(&spec.ok_exit_codes) {
-        None => result(&ended),
-        Some(failure) => Err(failure),
-    }
+    let most_output = usize::try_from(spec.output_limit).unwrap_or(usize::MAX);
+    RunningProcess::start(&mut command, stdin, most_output)
+        .map_err(|error| ActionError::permanent(format!("`{program}` could not be started: {error}")))
 }
 
 /// Returns the program's output if it is JSON, else the result of any command (R184).

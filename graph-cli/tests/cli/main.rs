@@ -22,6 +22,8 @@ mod pages;
 mod pause;
 mod place;
 #[cfg(unix)]
+mod programs;
+#[cfg(unix)]
 mod run;
 #[cfg(unix)]
 mod schedules;

@@ -281,13 +281,13 @@ impl<'d> Model<'d> {
         self.tools_by_place[place.expect("every call was gathered")].1
     }
 
-    /// Returns how a node's failed calls are retried. An agent is not made again unless its node says so: a new run would have all limits
-    /// of the agent again.
+    /// Returns how a node's failed calls are retried. An agent or program is not run again unless its node says so: a new run would have
+    /// all limits again.
     pub(crate) fn retry(&self, node: &NodeDefinition) -> Option<Retry> {
         let own = node.conduct().and_then(|conduct| conduct.retry.clone());
         own.or_else(|| {
-            let is_agent = self.tool(node.call()?).graph.is_some_and(|graph| graph.is_agent);
-            is_agent.then(|| Retry { attempts: 1, ..Retry::default() })
+            let is_of_contract = self.tool(node.call()?).graph.is_some_and(|graph| graph.is_of_contract);
+            is_of_contract.then(|| Retry { attempts: 1, ..Retry::default() })
         })
     }
 

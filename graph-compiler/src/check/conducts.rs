@@ -69,8 +69,9 @@ fn limits(analysis: &Analysis<'_>, node: &NodeDefinition, conduct: &Conduct, dia
             "depth" => (conduct.limits.depth, Some(settings.depth)),
             "steps" => (conduct.limits.steps, settings.steps),
             // The limits of an agent.
-            _ if tool
-                .is_some_and(|(call, tool)| call.id().is_none() || tool.graph.is_some_and(|graph| graph.is_agent)) =>
+            _ if tool.is_some_and(|(call, tool)| {
+                call.id().is_none() || tool.graph.is_some_and(|graph| graph.limits.is_some())
+            }) =>
             {
                 continue;
             }

@@ -126,7 +126,7 @@ fn check_graph(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                         "the tool is known only when the graph runs".to_owned(),
                         "name the tool, or lead to a node for each of them".to_owned(),
                     ),
-                    (_, Some(id), Some(graph)) if graph.is_agent => (
+                    (_, Some(id), Some(graph)) if graph.limits.is_some() => (
                         format!("the contract of the agent `{id}` has no limit of that"),
                         format!("write `{name}` into the `limits` of the node or of the contract"),
                     ),

@@ -164,7 +164,7 @@ impl Project {
         let stem = id.as_str().rsplit('/').next().unwrap_or_default();
         let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
         let graphs = candidates.iter().filter(|path| self.head(path).id.as_deref() == Some(id.as_str())).cloned();
-        graphs.chain(self.agent_called(id)).collect()
+        graphs.chain(self.contract_graph(id)).collect()
     }
 
     /// Reports the files whose name fits the graph `id` but whose own id cannot be determined.
@@ -313,7 +313,7 @@ impl Project {
             budget: None,
             can_wait: self.can_wait(path),
             is_endless: false,
-            is_agent: self.tool_of(path).is_some(),
+            is_of_contract: self.tool_of(path).is_some(),
             limits: self.tool_of(path).and_then(|id| self.agent_limits(&id)),
             is_guarded: self.tool_of(path).is_some_and(|id| self.is_guarded(&id)),
         };

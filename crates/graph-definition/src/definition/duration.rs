@@ -25,6 +25,17 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &s
         .ok()
 }
 
+/// Reads a duration in the contract of a tool, in milliseconds; `None` if a mistake was reported.
+pub(super) fn of_contract(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &str) -> Option<u64> {
+    let milliseconds = milliseconds(&tree.node).ok();
+    if milliseconds.is_none() {
+        let place = SourcePlace::new(reader.source, tree.span.clone());
+        let message = format!("{what} is a number of seconds above 0, or a text such as `30s` or `2m`");
+        reader.diagnostics.error(code::BAD_CONTRACT, place, message);
+    }
+    milliseconds
+}
+
 /// Returns the milliseconds of a text, or of a number of seconds.
 ///
 /// # Errors

@@ -13,6 +13,7 @@ mod env;
 pub(crate) mod hook;
 pub(crate) mod node;
 mod patterns;
+pub mod program;
 mod reader;
 pub(crate) mod rules;
 pub(crate) mod schema;
@@ -21,6 +22,7 @@ mod signal;
 mod start;
 mod subprocess;
 mod template;
+mod tool_loop;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
 pub use action::{CallDefinition, CalledItem};
-pub use agent::{AgentContract, AgentLimits, AgentTool, Approvals};
+pub use agent::{AgentContract, AgentLimits};
 pub use channel::ChannelDefinition;
 pub use condition::{TestDefinition, program_condition};
 pub use conduct::Conduct;
@@ -43,6 +45,7 @@ pub use node::{
     RouteDefinition, WaitDefinition,
 };
 pub use patterns::{FoundIn, compiled, found_in};
+pub use program::ProgramContract;
 pub use reader::{Repeated, Spanned};
 pub use rules::SchemaRule;
 pub use schema::{Property, SchemaKind, Sink, ValueSchema};
@@ -50,6 +53,7 @@ pub use settings::UsageLimits;
 pub use signal::{MOST_SIGNALS, SIGNAL, SignalDefinition};
 pub use start::{ENTRY, EntryDefinition, EntryElement, START};
 pub use template::{TermDefinition, TermKind, locate};
+pub use tool_loop::{Approvals, ListedTool, YIELD, means_graph};
 
 use crate::diagnostic::{Diagnostics, SourcePlace, code};
 use crate::hash::HashMap;
@@ -145,6 +149,8 @@ pub enum ContractKind {
     Subprocess(Subprocess),
     /// An agent: a model, which calls tools.
     Agent(Box<AgentContract>),
+    /// A program that calls tools while it runs.
+    Program(Box<ProgramContract>),
     /// None: it is no tool, but a function of the program that combines the writes to channels. The parameters are one write,
     /// and the result is the value of a channel.
     Reducer,
@@ -165,8 +171,21 @@ impl Contract {
     pub fn subprocess(&self) -> Option<&Subprocess> {
         match &self.by {
             ContractKind::Subprocess(spec) => Some(spec),
-            ContractKind::Rust | ContractKind::Builtin | ContractKind::Agent(_) | ContractKind::Reducer => None,
+            _ => None,
         }
+    }
+
+    /// Returns how it works, if it is a program that calls tools.
+    pub fn program(&self) -> Option<&ProgramContract> {
+        match &self.by {
+            ContractKind::Program(program) => Some(program),
+            _ => None,
+        }
+    }
+
+    /// Whether it means a graph: it is that of an agent or of a program that calls tools.
+    pub fn means_graph(&self) -> bool {
+        matches!(self.by, ContractKind::Agent(_) | ContractKind::Program(_))
     }
 
     /// Returns how it works, if it is an agent.
@@ -494,7 +513,7 @@ fn no_templates(reader: &mut DefinitionReader<'_>, tree: &YamlTree) {
 }
 
 /// The values of `tool_type` in a contract.
-pub const CONTRACTS: [&str; 5] = ["rust", "builtin", "subprocess", "agent", "reducer"];
+pub const CONTRACTS: [&str; 6] = ["rust", "builtin", "subprocess", "program", "agent", "reducer"];
 
 /// Reads the contract of a reducer, which has both schemas.
 fn reducer_contract(
@@ -563,6 +582,13 @@ pub fn parse_trusted_contract(
             .required(&fields, "a contract of a subprocess", "config")
             .and_then(|tree| subprocess::parse(&mut reader, tree))
             .map(ContractKind::Subprocess),
+        "program" => {
+            let result = reader.required(&fields, "a contract of a program", "result_schema").map(YamlTree::to_value);
+            reader
+                .required(&fields, "a contract of a program", "config")
+                .and_then(|tree| program::parse(&mut reader, tree, result.unwrap_or_default()))
+                .map(|program| ContractKind::Program(Box::new(program)))
+        }
         "agent" => {
             let answer = reader.required(&fields, "a contract of an agent", "result_schema").map(YamlTree::to_value);
             reader
@@ -578,7 +604,7 @@ pub fn parse_trusted_contract(
                 .error(
                     code::BAD_CONTRACT,
                     place,
-                    format!("`tool_type` of a contract is `rust`, `builtin`, `subprocess`, `agent` or `reducer`, not `{other}`"),
+                    format!("`tool_type` of a contract is `rust`, `builtin`, `subprocess`, `program`, `agent` or `reducer`, not `{other}`"),
                 )
                 .note(format!("this file is the contract of `{id}`"))
                 .suggest(other, CONTRACTS);

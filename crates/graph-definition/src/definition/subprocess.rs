@@ -15,17 +15,22 @@ const KNOWN: [&str; 7] = ["command", "timeout", "env", "cwd", "output_limit", "o
 pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Subprocess> {
     let fields = reader.map(tree, "`config`")?;
     let unknown = reader.only(&fields, "`config` of a subprocess", &KNOWN, &[]);
+    let spec = start(reader, &fields, "`config` of a subprocess");
+    spec.filter(|_| !unknown)
+}
+
+/// Reads the fields of a `config` that say how to start a program. `None` if something in them is wrong.
+pub(super) fn start(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, whose: &str) -> Option<Subprocess> {
     let mut spec = Subprocess::new(Vec::new());
     // All fields are read before a mistake ends the reading, so that all mistakes are reported.
-    let command =
-        reader.required(&fields, "`config` of a subprocess", "command").and_then(|tree| command(reader, tree));
+    let command = reader.required(fields, whose, "command").and_then(|tree| command(reader, tree));
     let read = [
-        set(&mut spec.timeout_ms, &fields, "timeout", |tree| timeout(reader, tree)),
-        set(&mut spec.env, &fields, "env", |tree| env(reader, tree)),
-        set(&mut spec.cwd, &fields, "cwd", |tree| literal(reader, tree, "`cwd`").map(|text| Some(text.value))),
-        set(&mut spec.output_limit, &fields, "output_limit", |tree| output_limit(reader, tree)),
-        set(&mut spec.ok_exit_codes, &fields, "ok_exit_codes", |tree| exit_codes(reader, tree)),
-        set(&mut spec.sha256, &fields, "sha256", |tree| {
+        set(&mut spec.timeout_ms, fields, "timeout", |tree| duration::of_contract(reader, tree, "`timeout`")),
+        set(&mut spec.env, fields, "env", |tree| env(reader, tree)),
+        set(&mut spec.cwd, fields, "cwd", |tree| literal(reader, tree, "`cwd`").map(|text| Some(text.value))),
+        set(&mut spec.output_limit, fields, "output_limit", |tree| output_limit(reader, tree)),
+        set(&mut spec.ok_exit_codes, fields, "ok_exit_codes", |tree| exit_codes(reader, tree)),
+        set(&mut spec.sha256, fields, "sha256", |tree| {
             let text = reader.text(tree, "`sha256`")?;
             let digest = text.value.parse();
             if digest.is_err() {
@@ -35,7 +40,7 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Optio
         }),
     ];
     spec.command = command?;
-    (!unknown && read.iter().all(|read| *read)).then_some(spec)
+    read.iter().all(|read| *read).then_some(spec)
 }
 
 /// Sets `place` to the value of a field, if the field is there. Returns whether it could be read.
@@ -114,15 +119,6 @@ fn literal(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &str) -> Op
         return None;
     }
     Some(text)
-}
-
-/// Reads a number of seconds, or a text such as `30s`.
-fn timeout(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<u64> {
-    let milliseconds = duration::milliseconds(&tree.node).ok();
-    if milliseconds.is_none() {
-        wrong(reader, &tree.span, "`timeout` is a number of seconds above 0, or a text such as `30s` or `2m`");
-    }
-    milliseconds
 }
 
 fn env(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<(String, String)>> {

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::activation::{Activation, Change, TakenEdges, path};
 use crate::cache::Fresh;
-use crate::call::{Call, RunFacts};
+use crate::call::{Call, RunFacts, RunLocals};
 use crate::engine::begin::WaitTime;
 use crate::engine::call_result::ParkedCalls;
 use crate::engine::journal_writer::{Durability, JournalWriter, Sink};
@@ -36,6 +36,8 @@ pub(crate) struct RunContext {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) runtime: Arc<RuntimeServices>,
     pub(crate) facts: Arc<RunFacts>,
+    /// The values of its tools. Its calls, which a tool may hold longer, only refer to them.
+    pub(crate) _locals: Arc<RunLocals>,
     /// Whether each tool may be called, as far as that is known before the run: the caller granted it and the graph permits
     /// it.
     pub(crate) allowed: Vec<bool>,

@@ -9,7 +9,7 @@ use graph_compiler::diagnostic::{Diagnostic, DiagnosticIdentity, Severity, Sourc
 use graph_compiler::graph::Budget;
 use graph_compiler::project::{Project, display_name};
 use graph_compiler::source::SourceFile;
-use graph_compiler::{MANIFEST, find_agents, find_graphs};
+use graph_compiler::{MANIFEST, find_contract_graphs, find_graphs};
 use graph_model::digest::Digest;
 
 use crate::command::without_tests;
@@ -60,7 +60,7 @@ impl Trees {
             let path = found.working.join(path);
             if path.is_dir() {
                 let mut walk = find_graphs(&path);
-                walk.files.extend(find_agents(&path));
+                walk.files.extend(find_contract_graphs(&path));
                 if walk.files.is_empty() && walk.unreadable.is_empty() {
                     return Err(Error::new(format!("there are no graphs in {}", path.display())));
                 }

@@ -190,7 +190,7 @@ fn items() -> Items {
         }),
         can_wait: false,
         is_endless: false,
-        is_agent: limits.is_some(),
+        is_of_contract: limits.is_some(),
         is_guarded: false,
         limits,
     };

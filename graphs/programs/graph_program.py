@@ -1,0 +1,1 @@
+../../crates/graph-program/python/graph_program.py
