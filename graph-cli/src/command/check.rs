@@ -11,6 +11,7 @@ mod watch;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, ValueEnum};
+use graph_compiler::project::display_name;
 use graph_compiler::source::SourceFile;
 use serde_json::Value;
 
@@ -86,13 +87,9 @@ impl CheckArguments {
 
 /// Checks a text as the file at `path` of the tree in `root`, and returns the findings as `--format json` does.
 pub(super) fn document_of_text(root: &Path, path: &Path, text: &str) -> Result<Value, Error> {
-    let findings = Trees::of_text(root, path)?.check_with(&[SourceFile::new(path, name_of(root, path), text)]);
+    let working = std::env::current_dir()?;
+    let findings = Trees::of_text(root, path)?.check_with(&[SourceFile::new(path, display_name(&working, path), text)]);
     Ok(json::document(&findings, &fix::Fixed::default(), CheckExtras { budget: false, meaning: false }))
-}
-
-/// Returns the name of a file in messages: its path in the tree.
-fn name_of(root: &Path, path: &Path) -> String {
-    path.strip_prefix(root).unwrap_or(path).display().to_string()
 }
 
 pub(crate) fn run(arguments: &CheckArguments) -> CommandResult {
