@@ -16,7 +16,7 @@ use crate::server::{ServedGraph, ServerParts, failed};
 /// How often a person is asked again in one call whose answers do not fit.
 const MOST_QUESTIONS: usize = 32;
 
-/// How a run goes on.
+/// The next part of a run.
 enum NextPart {
     Start(Map<String, Value>),
     Resume(RunId),
@@ -189,7 +189,7 @@ async fn drive(
     }
 }
 
-/// What became of an answer.
+/// The outcome of sending an answer.
 pub(crate) enum SentAnswer {
     /// The run may be able to continue.
     Continue,

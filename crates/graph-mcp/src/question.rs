@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::calls::{SentAnswer, chain};
-use crate::schema::{self, Position};
+use crate::schema::{self, SchemaSide};
 use crate::server::{ServedGraph, ServerParts, failed};
 
 /// The name of the question among the requests of a result, and of a field that holds a whole answer.
@@ -55,7 +55,7 @@ pub(crate) struct QuestionState {
     wait: String,
 }
 
-/// What the person did with a question.
+/// The reply of the person to a question.
 pub(crate) enum ClientAnswer {
     Given(Value),
     Declined,
@@ -128,7 +128,7 @@ impl AskedPerson {
 impl AnswerForm {
     fn of(ty: &Type) -> Self {
         let plain = |field: &TypedField| is_plain(&field.ty);
-        match (&ty.kind, schema::of(ty, Position::Input)) {
+        match (&ty.kind, schema::of(ty, SchemaSide::Input)) {
             (TypeKind::Object(fields), Value::Object(schema)) if !ty.nullable && fields.iter().all(plain) => {
                 Self::Fields(schema)
             }

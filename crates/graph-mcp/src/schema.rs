@@ -9,7 +9,7 @@ use serde_json::json;
 pub(crate) fn inputs(graph: &Interpreted) -> Map<String, Value> {
     let mut schema = match &graph.interface().inputs {
         Some(fields) => {
-            let mut schema = object(fields, Position::Input);
+            let mut schema = object(fields, SchemaSide::Input);
             schema["additionalProperties"] = Value::Bool(false);
             schema
         }
@@ -36,7 +36,7 @@ pub(crate) fn result(graph: &Interpreted) -> Map<String, Value> {
                 "description": "How the run ended. A run that waits has no output yet.",
             },
             "run": { "type": "string", "description": "The id of the run." },
-            "output": of(&graph.interface().output, Position::Output),
+            "output": of(&graph.interface().output, SchemaSide::Output),
             "waits": { "type": "string", "description": "What the run waits for, and how it continues." },
         }),
     );
@@ -44,20 +44,20 @@ pub(crate) fn result(graph: &Interpreted) -> Map<String, Value> {
     schema
 }
 
-/// The position of a value: an input may be left out where it may be null.
+/// Where a value is: an input may be left out where it may be null.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Position {
+pub(crate) enum SchemaSide {
     Input,
     Output,
 }
 
-fn object(fields: &[TypedField], position: Position) -> Value {
+fn object(fields: &[TypedField], side: SchemaSide) -> Value {
     let field = |field: &TypedField| {
         let mut ty = field.ty.clone();
-        if position == Position::Input {
+        if side == SchemaSide::Input {
             ty.nullable &= matches!(ty.kind, TypeKind::Any | TypeKind::Never);
         }
-        let mut schema = of(&ty, position);
+        let mut schema = of(&ty, side);
         if let Some(default) = field.default.as_ref().filter(|default| !default.is_null() && !field.ty.has_secret()) {
             schema["default"] = default.clone();
         }
@@ -67,9 +67,9 @@ fn object(fields: &[TypedField], position: Position) -> Value {
         (field.name.clone(), schema)
     };
     let properties: Map<String, Value> = fields.iter().map(field).collect();
-    let is_required = |field: &&TypedField| match position {
-        Position::Input => field.is_required(),
-        Position::Output => !field.ty.nullable,
+    let is_required = |field: &&TypedField| match side {
+        SchemaSide::Input => field.is_required(),
+        SchemaSide::Output => !field.ty.nullable,
     };
     let required: Vec<&str> = fields.iter().filter(is_required).map(|field| field.name.as_str()).collect();
     let mut schema = json!({ "type": "object", "properties": properties });
@@ -80,7 +80,7 @@ fn object(fields: &[TypedField], position: Position) -> Value {
 }
 
 /// Returns the schema of the values of a type.
-pub(crate) fn of(ty: &Type, position: Position) -> Value {
+pub(crate) fn of(ty: &Type, side: SchemaSide) -> Value {
     let mut schema = match &ty.kind {
         TypeKind::Any => return json!({}),
         TypeKind::Never => return if ty.nullable { json!({ "type": "null" }) } else { json!({}) },
@@ -89,9 +89,9 @@ pub(crate) fn of(ty: &Type, position: Position) -> Value {
         TypeKind::Number => json!({ "type": "number" }),
         TypeKind::String => json!({ "type": "string" }),
         TypeKind::Enum(texts) => json!({ "type": "string", "enum": texts }),
-        TypeKind::List(items) => json!({ "type": "array", "items": of(items, position) }),
-        TypeKind::Map(values) => json!({ "type": "object", "additionalProperties": of(values, position) }),
-        TypeKind::Object(fields) => object(fields, position),
+        TypeKind::List(items) => json!({ "type": "array", "items": of(items, side) }),
+        TypeKind::Map(values) => json!({ "type": "object", "additionalProperties": of(values, side) }),
+        TypeKind::Object(fields) => object(fields, side),
     };
     if ty.nullable {
         let name = schema["type"].take();

@@ -82,7 +82,7 @@ fn session(place: &Place, arguments: &[&str], messages: &[Value]) -> (Vec<Value>
     text.push_str("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
     messages.iter().for_each(|message| text.push_str(&format!("{message}\n")));
     let ran = place.piped(&[&["mcp", "serve"], arguments].concat(), &text);
-    // Whatever else happens, each line on stdout is a message of the protocol.
+    // Each line on stdout is a message of the protocol.
     let mut answers: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(answers.iter().all(|answer| answer["jsonrpc"] == "2.0"), "{}", ran.out);
     answers.sort_by_key(|answer| answer["id"].as_u64());

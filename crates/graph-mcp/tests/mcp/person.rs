@@ -105,7 +105,7 @@ async fn a_forged_state_answers_nothing() {
             .with_request_state(forged.clone());
         assert!(session.call_tool_once(params).await.is_err(), "{forged}");
     }
-    // The state of one graph's question is none of another's, and an answer needs a state.
+    // A state belongs to the graph that asked, and an answer needs a state.
     let params = request("shop_list", json!({})).with_input_responses(answer()).with_request_state(state.clone());
     assert!(session.call_tool_once(params).await.is_err());
     let params = request("shop_approve", json!({ "cents": 5 })).with_input_responses(answer());

@@ -22,8 +22,7 @@ use rmcp::{ClientHandler, ServiceError};
 use serde_json::json;
 use tokio::sync::Notify;
 
-pub(crate) const HEAD: &str =
-    "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: shop\npermissions: [\"rye.execute.tool.test.*\"]\n";
+pub(crate) const HEAD: &str = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: shop\npermissions: [\"rye.execute.tool.test.*\"]\n";
 
 const ECHO: &str = r#"description: Says a word again.
 config_schema:
