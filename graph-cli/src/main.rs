@@ -64,6 +64,9 @@ enum CommandVerb {
     Run(Box<command::run::RunArguments>),
     /// Continue the runs of a store, and start those of schedules
     Work(Box<command::work::WorkArguments>),
+    /// Serve graphs as tools of the Model Context Protocol
+    #[command(subcommand)]
+    Mcp(command::mcp::Mcp),
     /// List the schedules of a tree, whose runs `graph work` starts
     Schedules(command::schedules::SchedulesArguments),
     /// List the runs of a store
@@ -174,6 +177,7 @@ fn main() -> ExitCode {
         CommandVerb::Completions(completions) => command::shell::completions(&completions),
         CommandVerb::Man(man) => command::shell::man(&man),
         CommandVerb::Run(run) => return command::run::run(&run),
+        CommandVerb::Mcp(mcp) => return command::mcp::run(&mcp),
         CommandVerb::Work(work) => return command::work::run(&work),
     };
     match outcome {

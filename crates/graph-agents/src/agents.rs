@@ -10,14 +10,16 @@ use graph_items::{Directive, Spaces};
 use graph_model::name::ItemId;
 use graph_model::program::{CallLimits, ItemType};
 use graph_model::value::{Map, Value};
-use graph_tools::{ModelTurn, ModelTurns, ToolConfig};
+use graph_tools::{ModelTurn, ModelTurns, ToolConfig, tool_names};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::model::{Model, ModelCall, ModelMessage, ModelReply, ModelRequest, ModelTool, Price, Usage};
-use crate::names::{ANSWER, names};
 use crate::prompt;
 use crate::talk::{Said, SaidCall};
+
+/// The tool by which a model answers.
+pub(crate) const ANSWER: &str = "answer";
 
 /// How many calls of one reply are made.
 const MOST_CALLS: usize = 32;
@@ -79,7 +81,7 @@ impl Agents {
             .map_err(|error| ActionError::permanent(format!("the talk of the agent cannot be read: {error}")))?;
         let steered = steered(call, &talk).await?;
         talk.extend(steered.iter().cloned());
-        let names = names(request.tools.iter().map(|tool| tool.id.as_str()));
+        let names = tool_names(request.tools.iter().map(|tool| tool.id.as_str()), &[ANSWER]);
         let mut messages = vec![ModelMessage::User { text: inputs_text(&request.inputs) }];
         messages.extend(talk.iter().map(Said::to_message));
         let asked = ModelRequest {

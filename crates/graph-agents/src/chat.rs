@@ -24,8 +24,8 @@ use serde_json::json;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
+use crate::agents::ANSWER;
 use crate::model::{Model, ModelCall, ModelError, ModelFuture, ModelMessage, ModelReply, ModelRequest, Price};
-use crate::names::ANSWER;
 
 /// How long an endpoint may send nothing, if nothing else is said.
 const SILENCE: Duration = Duration::from_secs(60);

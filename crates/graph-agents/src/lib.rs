@@ -22,7 +22,6 @@ mod agents;
 #[cfg(feature = "chat")]
 mod chat;
 mod model;
-mod names;
 mod prompt;
 mod talk;
 

@@ -604,8 +604,8 @@ impl Runtime {
         late
     }
 
-    /// Fails if this runtime would refuse every run of a graph: because a capability, an environment variable, a tool or the key
-    /// that encrypts secrets is missing. It starts nothing.
+    /// Fails if this runtime would refuse every run of a graph: because a capability, an environment variable, a tool, the store
+    /// in which it waits or the key that encrypts secrets is missing. It starts nothing.
     ///
     /// ```
     /// # use graph_engine as graph_runtime;
@@ -622,6 +622,7 @@ impl Runtime {
     pub fn admits<G: Graph>(&self, graph: &G) -> Result<(), StartError> {
         let code = tables(graph.graph());
         allowed(graph, std::slice::from_ref(&self.inner.grants))?;
+        self.inner.has_store_for(graph)?;
         RunSecrets::open(
             code,
             &self.inner.new_id(code)?,

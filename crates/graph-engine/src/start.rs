@@ -211,15 +211,21 @@ impl RuntimeServices {
         }
     }
 
+    /// Fails if a graph can wait, or one that it nests can, and there is no store in which its run waits.
+    pub(crate) fn has_store_for(&self, machine: &dyn Machine) -> Result<(), StartError> {
+        let code = tables(machine.graph());
+        match self.store.is_none() && (code.can_wait || code.can_park && nests_waiting(machine)) {
+            true => Err(StartError::NoStore { graph: code.id.to_string() }),
+            false => Ok(()),
+        }
+    }
+
     /// Fails if a graph can wait, or one that it nests can, and its run cannot.
     pub(crate) async fn can_wait(&self, machine: &dyn Machine, begin: &Begin) -> Result<(), StartError> {
         let code = tables(machine.graph());
         let graph = || code.id.to_string();
         if !code.can_wait && begin.pauses.is_empty() {
-            return match code.can_park && self.store.is_none() && nests_waiting(machine) {
-                true => Err(StartError::NoStore { graph: graph() }),
-                false => Ok(()),
-            };
+            return self.has_store_for(machine);
         }
         let asks = || code.nodes.iter().filter_map(|node| node.wait()?.ask.as_ref());
         let of_answers = || asks().any(|ask| ask.schema.is_some());

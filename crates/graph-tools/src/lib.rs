@@ -15,6 +15,7 @@ mod files;
 #[cfg(feature = "http")]
 mod http;
 mod model;
+mod names;
 #[cfg(feature = "tasks")]
 mod orchestrate;
 #[cfg(unix)]
@@ -39,6 +40,7 @@ pub use config::ToolConfig;
 #[cfg(feature = "http")]
 pub use http::{BadHost, HttpPolicy};
 pub use model::{ModelTurn, ModelTurns};
+pub use names::tool_names;
 
 use std::sync::LazyLock;
 

@@ -8,11 +8,14 @@ mod json;
 mod sarif;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, ValueEnum};
+use graph_compiler::project::display_name;
+use graph_compiler::source::SourceFile;
+use serde_json::Value;
 
-use crate::outcome::{CommandOutcome, CommandResult};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 use findings::{Findings, Trees};
 
 #[derive(Args)]
@@ -80,6 +83,13 @@ impl CheckArguments {
         let (errors, warnings) = findings.counts();
         CommandOutcome::of(errors == 0 && (warnings == 0 || !self.deny_warnings))
     }
+}
+
+/// Checks a text as the file at `path` of the tree in `root`, and returns the findings as `--format json` does.
+pub(super) fn document_of_text(root: &Path, path: &Path, text: &str) -> Result<Value, Error> {
+    let working = std::env::current_dir()?;
+    let findings = Trees::of_text(root, path)?.check_with(&[SourceFile::new(path, display_name(&working, path), text)]);
+    Ok(json::document(&findings, &fix::Fixed::default(), CheckExtras { budget: false, meaning: false }))
 }
 
 pub(crate) fn run(arguments: &CheckArguments) -> CommandResult {

@@ -4,6 +4,7 @@ use clap::Args;
 use graph_compiler::code::{ALL, DiagnosticCode, Level};
 use graph_compiler::diagnostic::nearest;
 
+use super::plain;
 use crate::outcome::{CommandOutcome, CommandResult};
 
 /// The width of a line, in characters.
@@ -24,15 +25,29 @@ pub(crate) fn run(arguments: &ExplainArguments) -> CommandResult {
         }
         return Ok(CommandOutcome::Well);
     };
+    match named(written) {
+        Ok(code) => out!("{}: {}\n\n{}", code.id, code.title, text(code)),
+        Err(problem) => {
+            err!("error: {problem}");
+            return Ok(CommandOutcome::Problems);
+        }
+    }
+    Ok(CommandOutcome::Well)
+}
+
+/// Finds a code, also in its short form. The error names a similar one.
+pub(super) fn named(written: &str) -> Result<DiagnosticCode, String> {
     let id = full(written);
-    let Some(code) = DiagnosticCode::named(&id) else {
+    DiagnosticCode::named(&id).ok_or_else(|| {
         let near = nearest(&id, ALL.iter().map(|code| code.id));
         let hint = near.map_or("`graph explain` lists all codes".to_owned(), |near| format!("did you mean `{near}`?"));
-        err!("error: there is no code `{written}`; {hint}");
-        return Ok(CommandOutcome::Problems);
-    };
-    out!("{}: {}\n\n{}", code.id, code.title, code.text(WIDTH));
-    Ok(CommandOutcome::Well)
+        format!("there is no code `{}`; {hint}", plain(written))
+    })
+}
+
+/// Returns the explanation of a code.
+pub(super) fn text(code: DiagnosticCode) -> String {
+    code.text(WIDTH)
 }
 
 /// Completes a short form: `g102`, `102` and `G102` become `G0102`.

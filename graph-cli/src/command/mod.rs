@@ -15,6 +15,7 @@ pub(crate) mod fork;
 pub(crate) mod gc;
 pub(crate) mod inbox;
 pub(crate) mod keys;
+pub(crate) mod mcp;
 pub(crate) mod new;
 pub(crate) mod replay;
 pub(crate) mod run;

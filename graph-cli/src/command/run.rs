@@ -157,9 +157,9 @@ impl From<DurabilityMode> for Durability {
 
 /// A length of time; `None` for no limit.
 #[derive(Debug, Clone, Copy)]
-struct Timeout(Option<Duration>);
+pub(super) struct Timeout(pub(super) Option<Duration>);
 
-fn timeout(text: &str) -> Result<Timeout, duration::DurationError> {
+pub(super) fn timeout(text: &str) -> Result<Timeout, duration::DurationError> {
     // A bare number counts seconds, as in a graph.
     let time = text.parse().map_or_else(|_| duration::parse(text), |seconds| Ok(Duration::from_secs(seconds)))?;
     Ok(Timeout((!time.is_zero()).then_some(time)))
@@ -365,11 +365,6 @@ enum Beginning {
 pub(super) fn load(named: &Path, voice: Voice) -> Result<(Library, Interpreted, PathBuf), RunCommandFailure> {
     let nothing = || RunCommandFailure::new(PROBLEMS, not_found(named));
     let (library, file) = found(named)?.ok_or_else(nothing)?;
-    let show = |diagnostics: &[Diagnostic]| {
-        for diagnostic in diagnostics {
-            err!("{}\n", diagnostic.render_coloured());
-        }
-    };
     match library.graph(&file) {
         Ok(graph) => {
             if !voice.quiet {
@@ -388,6 +383,13 @@ pub(super) fn load(named: &Path, voice: Voice) -> Result<(Library, Interpreted, 
             let error = format!("the graph has mistakes: {}{more}", first.unwrap_or_default());
             Err(RunCommandFailure { shown: true, ..RunCommandFailure::new(PROBLEMS, error) })
         }
+    }
+}
+
+/// Writes diagnostics to stderr.
+pub(super) fn show(diagnostics: &[Diagnostic]) {
+    for diagnostic in diagnostics {
+        err!("{}\n", diagnostic.render_coloured());
     }
 }
 

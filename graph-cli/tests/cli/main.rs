@@ -9,6 +9,8 @@ mod check;
 mod computed;
 #[cfg(unix)]
 mod edit;
+#[cfg(unix)]
+mod mcp;
 mod new;
 #[cfg(unix)]
 mod outlive;
@@ -92,6 +94,8 @@ fn the_help_says_what_there_is() {
         &["schema", "--help"],
         &["run", "--help"],
         &["work", "--help"],
+        &["mcp", "--help"],
+        &["mcp", "serve", "--help"],
         &["schedules", "--help"],
         &["runs", "--help"],
         &["stats", "--help"],

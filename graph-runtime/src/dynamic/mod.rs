@@ -81,6 +81,8 @@ struct Loaded {
     /// For each tool, the file of its graph, if the tool is a graph.
     nested: Vec<Option<PathBuf>>,
     texts: Texts,
+    /// The schema of the inputs, if it says more than their types do.
+    rules: Option<Value>,
     warnings: Vec<Diagnostic>,
 }
 
@@ -279,6 +281,7 @@ impl Library {
         };
         let mut ir = graph.ir(&compiled.source);
         let texts = Texts::of(&ir);
+        let rules = ir.settings.schema.clone();
         let mut interface = graph.interface().clone();
         self.replace_graphs(&mut ir, &mut interface);
         if self.shared.is_scripted {
@@ -290,7 +293,7 @@ impl Library {
             self.shared.project.graph_called(&id)
         };
         let nested = interface.tools.iter().map(nested).collect();
-        Ok(Loaded { code, interface, nested, texts, warnings: compiled.diagnostics })
+        Ok(Loaded { code, interface, nested, texts, rules, warnings: compiled.diagnostics })
     }
 }
 
@@ -350,6 +353,12 @@ impl Interpreted {
     /// Returns the graph's types and names.
     pub fn interface(&self) -> &Interface {
         &self.loaded.interface
+    }
+
+    /// Returns the rules of the graph's inputs beyond their types, as a JSON Schema without types: those that are checked when a run
+    /// starts. `None` if there are no such rules.
+    pub fn input_rules(&self) -> Option<&Value> {
+        self.loaded.rules.as_ref()
     }
 
     /// Returns the warnings about the graph from when it was loaded.

@@ -74,6 +74,13 @@ impl Trees {
         Ok(found)
     }
 
+    /// The tree of one file, which need not exist.
+    pub(super) fn of_text(root: &Path, path: &Path) -> Result<Self, Error> {
+        let mut found = Self { working: std::env::current_dir()?, meanings: false, trees: Vec::new() };
+        found.add(root, vec![path.to_owned()], Vec::new());
+        Ok(found)
+    }
+
     fn add(&mut self, root: &Path, files: Vec<PathBuf>, unreadable: Vec<Diagnostic>) {
         let tree = match self.trees.iter_mut().position(|tree| tree.root == root) {
             Some(at) => &mut self.trees[at],

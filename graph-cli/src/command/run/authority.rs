@@ -22,9 +22,9 @@ const MOST_BYTES: u64 = 1024 * 1024;
 pub(in crate::command) struct Authority {
     grants: Grants,
     /// The part of the grants that the thread allows. The run's journal records it, so that it also applies after a resume.
-    pub(super) inherited: Option<Grants>,
+    pub(in crate::command) inherited: Option<Grants>,
     /// How many levels of graphs may be nested.
-    pub(super) depth: Option<u32>,
+    pub(in crate::command) depth: Option<u32>,
     source: GrantSource,
 }
 

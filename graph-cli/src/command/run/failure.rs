@@ -57,7 +57,7 @@ impl From<Error> for RunCommandFailure {
 /// The setting for messages on stderr other than errors.
 #[derive(Clone, Copy)]
 pub(in crate::command) struct Voice {
-    pub(super) quiet: bool,
+    pub(in crate::command) quiet: bool,
 }
 
 impl Voice {

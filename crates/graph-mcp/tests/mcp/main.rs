@@ -1,0 +1,9 @@
+//! The server as clients see it: the official client of Rust, and clients that speak nonsense.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod calls;
+mod fuzz;
+mod http;
+mod person;
+mod tree;
