@@ -172,3 +172,45 @@ fn an_agent_is_checked_drawn_tested_and_covered_as_a_graph() {
         ran.err
     );
 }
+
+/// People approve the guarded calls of an agent in a test too, and the budget has what the agent may use.
+#[test]
+fn a_guarded_agent_is_tested_with_answers_and_has_a_budget() {
+    let place = Place::with_key();
+    let review =
+        REVIEW.replace("  tools: [files/read]\n", "  tools: [files/read]\n  limits: { turns: 4, tokens: 900 }\n");
+    let read = READ.replace("tool_type: rust\n", "tool_type: rust\nx-guarded: true\n");
+    let merge = MERGE.replace("config_schema:", "limits: { turns: 4, tokens: 900 }\nconfig_schema:");
+    for (name, text) in [
+        ("graphs/tools/shop/review.yaml", &review),
+        ("graphs/tools/files/read.yaml", &read),
+        ("graphs/shop/merge.yaml", &merge),
+        (".ai/directives/workflows/review.md", &DIRECTIVE.to_owned()),
+    ] {
+        place.write(name, text);
+        assert_eq!(place.graph(&["sign", name]).code, 0, "{name}");
+    }
+    let ran = place.graph(&["check", "--budget"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.err.contains("G0227"), "a question without a time waits forever: {}", ran.err);
+    let is_row = |line: &str| line.starts_with("graphs/shop/merge.yaml") && line.ends_with("  4      900     no bound");
+    assert!(ran.out.lines().any(is_row) && ran.out.contains("turns  tokens  spend"), "{}", ran.out);
+    let answered =
+        |decision: &str| format!("    answers: [{{ to: approve_read, answer: {{ decision: {decision} }} }}]\n");
+    let refused = TESTS
+        .replace("the agent reads a file and approves", "nobody lets the agent read")
+        .replace("      files/read: { returns: { text: good } }\n", "      files/read: []\n")
+        .replace("      calls: { files/read: [{ path: a.rs }] }\n", "      calls: { files/read: 0 }\n");
+    let case = |text: &str, decision: &str| text.replace("    crash:", &format!("{}    crash:", answered(decision)));
+    let (_, refused) = refused.split_once("cases:\n").unwrap();
+    let tests = case(TESTS, "approve") + &case(refused, "refuse");
+    place.write("graphs/shop/merge.test.yaml", &tests);
+    let ran = place.graph(&["test", "graphs/shop/merge.yaml"]);
+    assert!(ran.code == 0 && ran.out.ends_with("ran 2 cases: 2 passed\n"), "{}{}", ran.out, ran.err);
+    // A directive that nobody has signed yet does not keep an author from testing.
+    let changed = DIRECTIVE.replace("Judge", "Weigh");
+    place.write(".ai/directives/workflows/review.md", &changed);
+    assert_eq!(place.graph(&["test", "graphs/shop/merge.yaml"]).code, 0);
+    let ran = place.graph(&["check"]);
+    assert!(ran.code == 1 && ran.err.contains("error[G0192]"), "{}", ran.err);
+}

@@ -294,6 +294,13 @@ fn read(
     // Other tools keep fields of their own at the top level (R2), so only a field that looks like a slip is reported.
     reader.slips(&fields, "a graph", &TOP_LEVEL);
     misplaced_hooks(&mut reader, &fields);
+    if let Some(key) = fields.key(GUARDED) {
+        // It would protect nothing here.
+        let place = SourcePlace::new(reader.source, key.span.clone());
+        let message = "`x-guarded` is a mark of a tool's contract, or of an input of a graph";
+        let help = "mark the inputs that the caller must vouch for, in `config_schema`";
+        reader.diagnostics.error(code::UNKNOWN_FIELD, place, message).help(help);
+    }
     let version = reader.required_text(&fields, "a graph", "version");
     let category = reader.optional_text(&fields, "category");
     let description = reader.optional_text(&fields, "description");

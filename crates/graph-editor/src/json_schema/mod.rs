@@ -110,6 +110,7 @@ impl SchemaBasis {
         root["additionalProperties"] = json!(true);
         root["properties"]["hooks"] =
             json!({ "not": {}, "description": "hooks belong in `config`", "doNotSuggest": true });
+        root["properties"][vocabulary::GUARDED] = json!({ "not": {}, "description": "inputs and contracts are guarded, and not graphs", "doNotSuggest": true });
         root["required"] = json!(["version", "tool_type", "executor_id", "permissions", "config"]);
         let mut schema = json!({
             "$schema": "http://json-schema.org/draft-07/schema#",
