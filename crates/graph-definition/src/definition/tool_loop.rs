@@ -165,7 +165,7 @@ pub(super) struct ToolLoop<'a> {
     pub(super) steps: u64,
     /// How long a run may take, in milliseconds.
     pub(super) timeout: Option<u64>,
-    /// Who is asked, and for how long.
+    /// The people who are asked, and the time that they have.
     pub(super) approvals: Option<&'a Approvals>,
     /// The fields of the contract that the graph has too, besides `config_schema`.
     pub(super) copied: &'a [&'a str],
