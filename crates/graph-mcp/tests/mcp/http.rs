@@ -103,6 +103,13 @@ async fn a_client_lists_and_calls_over_http() {
         assert_eq!(session.list_all_tools().await.unwrap().len(), 7);
         let (result, _) = call(&session, "shop_echo", json!({ "word": "hello" })).await.unwrap();
         assert_eq!(result["output"], json!({ "word": "hello", "times": 1 }));
+        // Notes about progress may come behind the result.
+        for _ in 0..500 {
+            if client.progress.lock().unwrap().len() == 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         assert_eq!(client.progress.lock().unwrap().len(), 2);
         let (result, _) = call(&session, "shop_approve", json!({ "cents": 5 })).await.unwrap();
         assert_eq!(result["output"], json!({ "decision": "approve" }), "{result}");

@@ -8,8 +8,8 @@ use crate::tree::Tree;
 #[test]
 fn the_mistakes_of_a_contract_are_named_at_their_places() {
     for (from, to, at, expected) in [
-        ("calls: 600", "calls: 0", "9:20", "`calls` is from 1 to 16000, not 0"),
-        ("calls: 600", "calls: 16001", "9:20", "`calls` is from 1 to 16000, not 16001"),
+        ("calls: 600", "calls: 0", "9:20", "`calls` is from 1 to 14000, not 0"),
+        ("calls: 600", "calls: 14001", "9:20", "`calls` is from 1 to 14000, not 14001"),
         ("timeout: 60s", "timeout: soon", "9:34", "`timeout` is a number of seconds above 0"),
         ("limits: {", "limits: { turns: 3,", "9:13", "`limits` of a program has no field `turns`"),
         (
