@@ -14,12 +14,12 @@ use std::sync::{Mutex, PoisonError};
 
 use graph_engine::{ActionError, Call, Category};
 use graph_model::subprocess::Subprocess;
-use graph_model::value::{Map, Value};
+use graph_model::value::Value;
 use serde::Deserialize;
 use serde_json::json;
 
 use process::{LiveProgram, TurnEnd};
-use rpc::{CallAnswer, ProgramTool, WantedCall};
+use rpc::{CallAnswer, PastCall, ProgramTool, WantedCall};
 
 /// The request of a turn, as the graph of a program makes it, without the talk in its state.
 #[derive(Debug, Deserialize)]
@@ -40,7 +40,7 @@ struct ProgramLimits {
 #[serde(tag = "role", rename_all = "snake_case")]
 enum TalkEntry {
     /// The program wanted calls.
-    Program { calls: Vec<WantedCall> },
+    Program { calls: Vec<PastCall> },
     /// A call was made.
     Tool {
         id: String,
@@ -52,7 +52,7 @@ enum TalkEntry {
 }
 
 /// A turn that is over: its calls, each with its answer.
-struct PastTurn(Vec<(WantedCall, CallAnswer)>);
+struct PastTurn(Vec<(PastCall, CallAnswer)>);
 
 /// The talk in the state of the graph. It is long after many turns, and most turns need only the end of it.
 struct Talk(Vec<Value>);
@@ -91,7 +91,7 @@ impl Talk {
                 TalkEntry::Tool { id, result, error } => drop(answers.insert(id, error.map_or(Ok(result), Err))),
             }
         }
-        let mut answered = |call: WantedCall| {
+        let mut answered = |call: PastCall| {
             let answer = answers.remove(&call.id).ok_or_else(|| {
                 ActionError::permanent(format!(
                     "the state of the program's graph has no result of its call `{}`",
@@ -165,30 +165,31 @@ async fn turn(call: &Call, request: ProgramTurn, talk: Talk) -> Result<Value, Ac
             if let Some(waiting) = waiting {
                 waiting.replace(Some(live));
             }
-            Ok(json!({ "calls": calls }))
+            let past: Vec<PastCall> = calls.iter().map(WantedCall::to_past).collect();
+            Ok(json!({ "said": [{ "role": "program", "calls": past }], "calls": calls }))
         }
-        TurnEnd::Ended => Ok(json!({ "calls": [], "outcome": { "value": live.result()? } })),
+        TurnEnd::Ended => Ok(json!({ "said": [], "calls": [], "outcome": { "value": live.result()? } })),
     }
 }
 
 /// Lets a program that was started again take a turn that it had taken before.
 async fn repeat(live: &mut LiveProgram, past: PastTurn) -> Result<(), ActionError> {
-    let differs = |call: &WantedCall, found: String| {
-        let WantedCall { id, tool, .. } = call;
+    let differs = |call: &PastCall, found: String| {
+        let PastCall { id, tool, .. } = call;
         Err(ActionError::permanent(format!(
             "the program does not repeat its calls: call `{id}` was one of `{tool}`, and after a restart {found}; its calls must follow from \
              its inputs and the results of its calls"
         )))
     };
-    let calls = match live.next().await? {
-        TurnEnd::Calls(calls) => calls,
+    let calls: Vec<PastCall> = match live.next().await? {
+        TurnEnd::Calls(calls) => calls.iter().map(WantedCall::to_past).collect(),
         TurnEnd::Ended => Vec::new(),
     };
     for (at, (call, _)) in past.0.iter().enumerate() {
         match calls.get(at) {
             None => return differs(call, "it does not want this call".to_owned()),
             Some(found) if found.tool != call.tool => return differs(call, format!("it calls `{}`", found.tool)),
-            Some(found) if !is_equal(&found.arguments, &call.arguments) => {
+            Some(found) if found.digest != call.digest => {
                 return differs(call, "it has other arguments".to_owned());
             }
             Some(_) => {}
@@ -199,25 +200,6 @@ async fn repeat(live: &mut LiveProgram, past: PastTurn) -> Result<(), ActionErro
     }
     live.answer(answers(past));
     Ok(())
-}
-
-/// Whether arguments are the same. A field that is null counts as one that is not there, as everywhere in a graph.
-fn is_equal(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
-    let fields = |map: &Map<String, Value>| map.values().filter(|value| !value.is_null()).count();
-    let is_same = |(name, value): (&String, &Value)| {
-        value.is_null() || other.get(name).is_some_and(|other| is_same(value, other))
-    };
-    fields(one) == fields(other) && one.iter().all(is_same)
-}
-
-fn is_same(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Object(one), Value::Object(other)) => is_equal(one, other),
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same(one, other))
-        }
-        _ => one == other,
-    }
 }
 
 fn answers(past: PastTurn) -> Vec<CallAnswer> {

@@ -7,7 +7,7 @@ use crate::place::Place;
 use crate::run::commands;
 
 /// Waits until `is_so` holds; fails the test if that takes too long.
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < Duration::from_secs(60), "{what}");
@@ -16,13 +16,13 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// Whether a process exists and is not a zombie.
-fn lives(id: &str) -> bool {
+pub(crate) fn lives(id: &str) -> bool {
     let ps = Command::new("ps").args(["-o", "stat=", "-p", id]).output().unwrap();
     let state = String::from_utf8(ps.stdout).unwrap();
     !state.trim().is_empty() && !state.trim().starts_with('Z')
 }
 
-fn signal(child: &Child, signal: &str) {
+pub(crate) fn signal(child: &Child, signal: &str) {
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
 }

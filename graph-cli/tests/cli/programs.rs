@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use crate::outlive::{lives, signal, wait_until};
 use crate::place::Place;
 
 const BATCH: &str = r#"version: "1.0.0"
@@ -56,8 +57,8 @@ cases:
   - name: the program doubles two numbers
     tools:
       rye/program/turn:
-        - returns: { calls: [{ id: 1-0, tool: shop/double, arguments: { number: 1 } }, { id: 1-1, tool: shop/double, arguments: { number: 2 } }] }
-        - returns: { calls: [], outcome: { value: { sum: 6 } } }
+        - returns: { said: [], calls: [{ id: 1-0, tool: shop/double, arguments: { number: 1 } }, { id: 1-1, tool: shop/double, arguments: { number: 2 } }] }
+        - returns: { said: [], calls: [], outcome: { value: { sum: 6 } } }
       shop/double:
         - { with: { number: 1 }, returns: { double: 2 } }
         - { with: { number: 2 }, returns: { double: 4 } }
@@ -119,4 +120,27 @@ fn a_program_is_checked_drawn_tested_and_covered_as_a_graph() {
     assert!(ran.code == 0 && ran.out.ends_with("ran 2 cases: 2 passed\n"), "{}{}", ran.out, ran.err);
     let ran = place.graph(&["coverage", "graphs"]);
     assert!(ran.out.contains("graphs/tools/shop/batch.yaml: "), "{}", ran.out);
+}
+
+/// A program, and what it started, die with a `graph run` that is killed or told to end.
+#[test]
+fn a_program_dies_with_its_run() {
+    let place = place();
+    place.write("graphs/bin/sums", "#!/usr/bin/env bash\nsleep 600 & echo $! > inner; echo $$ > outer; wait\n");
+    for how in ["KILL", "TERM", "INT"] {
+        let read = |name: &str| std::fs::read_to_string(place.path(name)).unwrap_or_default().trim().to_owned();
+        for name in ["inner", "outer"] {
+            std::fs::remove_file(place.path(name)).ok();
+        }
+        let mut command = place.command(&["run", "graphs/shop/total.yaml", "--input", "numbers=[1]"]);
+        let nothing = std::process::Stdio::null;
+        let mut child = command.stdin(nothing()).stdout(nothing()).stderr(nothing()).spawn().unwrap();
+        wait_until("the program did not begin", || !read("outer").is_empty() && !read("inner").is_empty());
+        let (outer, inner) = (read("outer"), read("inner"));
+        assert!(lives(&outer) && lives(&inner));
+        // A program is ended with its run: one signal is enough.
+        signal(&child, how);
+        child.wait().unwrap();
+        wait_until(how, || !lives(&outer) && !lives(&inner));
+    }
 }

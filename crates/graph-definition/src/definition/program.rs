@@ -109,8 +109,7 @@ pub fn as_graph(file: &YamlFile, id: &ItemId, program: &ProgramContract, tools: 
         ("inputs", at.text("${inputs}")),
         ("talk", at.text("${state.talk}")),
     ];
-    let said = vec![("role", at.text("program")), ("calls", at.text("${result.calls}"))];
-    let assign = vec![("talk", at.list(vec![at.map(said)])), ("outcome", at.text("${result.outcome}"))];
+    let assign = vec![("talk", at.text("${result.said}")), ("outcome", at.text("${result.outcome}"))];
     // Each call may be wanted alone: `run`, `use`, `pick`, perhaps a question, the call, perhaps `failed`, `gather`.
     let of_call = if tools.iter().any(|tool| tool.is_guarded) { 7 } else { 6 };
     let steps = u64::from(program.most_calls) * of_call + 2;
@@ -134,16 +133,17 @@ pub fn as_graph(file: &YamlFile, id: &ItemId, program: &ProgramContract, tools: 
     means.to_graph(file, id, &at)
 }
 
-/// Returns the schema of the result of a program's turn, as JSON: the calls that it wants, or the value that it
-/// ended with.
+/// Returns the schema of the result of a program's turn, as JSON: an entry of the talk, and the calls that it wants
+/// or the value that it ended with.
 pub fn turn_result(program: &ProgramContract) -> Value {
     let tools: Vec<Value> = program.calls.iter().map(|tool| Value::from(tool.value.as_str())).collect();
     serde_json::json!({
         "type": "object",
         "properties": {
+            "said": { "type": "array", "items": { "type": "object" } },
             "calls": { "type": "array", "items": tool_loop::wanted_call(tools) },
             "outcome": { "type": "object", "properties": { "value": program.result }, "required": ["value"] },
         },
-        "required": ["calls"],
+        "required": ["said", "calls"],
     })
 }

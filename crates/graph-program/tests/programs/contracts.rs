@@ -44,6 +44,16 @@ fn the_mistakes_of_a_contract_are_named_at_their_places() {
     }
 }
 
+/// Tools with results of different types are no reason for a warning, which no author could mend.
+#[test]
+fn a_contract_without_mistakes_has_no_warnings() {
+    let tree = Tree::new("");
+    let project = graph_compiler::project::Project::open(&tree.path(""), &tree.path(""));
+    let compilation = project.compile(&tree.path("tools/shop/batch.yaml"));
+    let said: Vec<String> = compilation.diagnostics.iter().map(|found| found.render()).collect();
+    assert!(said.is_empty() && compilation.graph.is_some(), "{}", said.join("\n"));
+}
+
 #[test]
 fn permissions_around_a_program_cover_its_calls_and_its_turn() {
     for (from, expected) in [
@@ -111,4 +121,46 @@ async fn a_program_without_the_grants_of_its_calls_does_not_run() {
     };
     assert!(failed.contains("shop.process") || failed.contains("shop/process"), "{failed}");
     assert!(!tree.path("started").exists());
+}
+
+#[test]
+fn secrets_are_no_inputs_and_no_results_of_programs() {
+    let tree = Tree::new("");
+    tree.change(
+        "items: { type: array, items: { type: string } }",
+        "items: { type: array, items: { type: string }, x-secret: true }",
+    );
+    assert!(!tree.mistakes().is_empty());
+    let tree = Tree::new("");
+    let count = tree.read("tools/shop/count.yaml").replace("{ type: integer }", "{ type: integer, x-secret: true }");
+    tree.write("tools/shop/count.yaml", &count);
+    assert!(!tree.mistakes().is_empty());
+}
+
+/// A program that performs built-in tools by computed ids starts no program that a value names.
+#[tokio::test]
+async fn a_computed_id_starts_no_program() {
+    use graph_runtime::dynamic::{Library, Toolbox};
+    use graph_runtime::tools::perform_builtin;
+
+    let (tree, bed) = (Tree::new(""), TestBed::new());
+    let params = "{ program: { command: [touch, started] }, tools: [], limits: { calls: 1 }, inputs: {} }";
+    let graph = tree
+        .read("shop/sales.yaml")
+        .replace(
+            "item_id: shop/batch, params: { items: \"${inputs.items}\" }",
+            &format!("item_id: \"${{inputs.tool}}\", params: {params}"),
+        )
+        .replace("items: { type: array, items: { type: string } }", "tool: { type: string }")
+        .replace("required: [items]", "required: [tool]");
+    tree.write("shop/sales.yaml", &graph);
+    let tools = Toolbox::new().with("rye/program/turn", |call, params| async move {
+        let params = graph_runtime::Value::Object(params);
+        perform_builtin("rye/program/turn", &call, params).unwrap().await
+    });
+    let graph = Library::open(&tree.path(""), tools).graph(&tree.path("shop/sales.yaml")).unwrap();
+    let inputs = graph_runtime::Map::from_iter([("tool".to_owned(), serde_json::json!("rye/program/turn"))]);
+    let runtime = tree.runtime(&bed, bed.disk().clone());
+    let failed = runtime.start(graph, inputs).await.unwrap().await.unwrap_err().to_string();
+    assert!(failed.contains("is started by its contract, and by no computed id"), "{failed}");
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use graph_runtime::testing::TestBed;
-use graph_runtime::{RunId, Status};
+use graph_runtime::{RunError, RunId, Status};
 use serde_json::json;
 
 use crate::tree::{Tree, request};
@@ -80,4 +80,43 @@ async fn a_resumed_run_starts_its_program_when_it_continues() {
     assert_eq!(tree.processes().len(), 2, "nothing but the call is in progress");
     drop(run);
     drop(runtime);
+}
+
+const PAUSE: &str = r#"version: "1.0.0"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+category: shop
+permissions: [rye.execute.tool.shop.count]
+config:
+  start: pause
+  nodes:
+    pause: { type: wait, timeout: 300ms, next: done }
+    done: { type: return, output: { paused: true } }
+"#;
+
+/// While a call waits, nothing of the run is in memory. Then the program is started again, and no call is repeated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_is_gone_while_its_call_waits() {
+    let call = |id, tool| request(id, tool, &json!({}));
+    let script = format!(
+        "ask '{}'\nask '{}'; one=$reply\nask '{}'\necho \"{{\\\"processed\\\":3,\\\"replies\\\":[$one]}}\"\n",
+        call(1, "shop/count"),
+        call(2, "shop/pause"),
+        call(3, "shop/count"),
+    );
+    let (tree, bed) = (Tree::new(&script), TestBed::new());
+    tree.write("shop/pause.yaml", PAUSE);
+    tree.change("shop/process, shop/count]", "shop/count, shop/pause]");
+    let runtime = tree.runtime(&bed, bed.disk().clone());
+    let waiting = tree.start(&runtime).await.await.unwrap_err();
+    assert!(matches!(waiting, RunError::Waiting { .. }), "{waiting}");
+    tree.assert_no_process();
+    assert_eq!((tree.processes().len(), tree.made.lock().unwrap().len()), (1, 1));
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let finished = runtime.resume(tree.graph(), &RunId::new("run").unwrap()).await.unwrap().await.unwrap();
+    assert_eq!(finished.status, Status::Completed);
+    assert_eq!(finished.output["replies"][0]["result"]["output"], json!({ "paused": true }));
+    assert_eq!((tree.processes().len(), tree.made.lock().unwrap().len()), (2, 2));
+    tree.prove(&bed).await;
+    tree.assert_no_process();
 }

@@ -106,3 +106,20 @@ async fn a_program_sees_a_small_environment_and_what_it_requires() {
     tree.write("tools/shop/batch.yaml", &contract);
     assert_eq!(tree.run(&TestBed::new()).await.unwrap()["processed"], 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_has_at_most_256_calls() {
+    for (count, made) in [(256, 256), (257, 0)] {
+        let batch: Vec<String> = (0..count).map(|id| request(id, "shop/count", &json!({}))).collect();
+        let script =
+            format!("ask '[{}]'\necho \"{{\\\"processed\\\":1,\\\"replies\\\":[$reply]}}\"\n", batch.join(","));
+        let tree = Tree::new(&script);
+        let result = tree.run(&TestBed::new()).await.unwrap();
+        assert_eq!(tree.made.lock().unwrap().len(), made);
+        let reply = &result["replies"][0];
+        assert!(
+            reply.as_array().map_or(0, Vec::len) == made && (made > 0 || reply["error"]["code"] == -32_600),
+            "{reply}"
+        );
+    }
+}

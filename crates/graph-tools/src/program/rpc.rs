@@ -1,6 +1,7 @@
 //! The messages between a program and the runtime: JSON-RPC 2.0, a message on each line.
 
 use graph_engine::ActionError;
+use graph_model::digest::Digest;
 use graph_model::number::read_json;
 use graph_model::value::{Map, Value};
 use serde::{Deserialize, Serialize};
@@ -28,12 +29,30 @@ pub(super) struct ProgramTool {
     parameters: Vec<String>,
 }
 
-/// A call that the program wants, as the state of its graph has it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A call that the program wants.
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct WantedCall {
+    id: String,
+    tool: String,
+    arguments: Map<String, Value>,
+}
+
+/// A call that the program wanted, as the talk has it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct PastCall {
     pub(super) id: String,
     pub(super) tool: String,
-    pub(super) arguments: Map<String, Value>,
+    /// The digest of its arguments, in whichever order.
+    pub(super) digest: Digest,
+}
+
+impl WantedCall {
+    /// Returns the call as the talk has it.
+    pub(super) fn to_past(&self) -> PastCall {
+        let mut arguments = Value::Object(self.arguments.clone());
+        arguments.sort_all_objects();
+        PastCall { id: self.id.clone(), tool: self.tool.clone(), digest: Digest::of(arguments.to_string()) }
+    }
 }
 
 /// The result of a call, or the reason why it has none.
