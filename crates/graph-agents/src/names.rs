@@ -11,14 +11,8 @@ const MOST: usize = 64;
 pub(crate) fn names<'i>(ids: impl IntoIterator<Item = &'i str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for id in ids {
-        let plain: String = id
-            .strip_prefix("rye/")
-            .filter(|rest| rest.starts_with("orchestrate/"))
-            .unwrap_or(id)
-            .chars()
-            .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
-            .collect();
-        let mut name: String = plain.chars().take(MOST).collect();
+        let plain = plain(id.strip_prefix("rye/").filter(|rest| rest.starts_with("orchestrate/")).unwrap_or(id));
+        let mut name = plain.clone();
         let mut number = 1;
         while name == ANSWER || names.contains(&name) {
             number += 1;
@@ -28,6 +22,13 @@ pub(crate) fn names<'i>(ids: impl IntoIterator<Item = &'i str>) -> Vec<String> {
         names.push(name);
     }
     names
+}
+
+/// Returns a name of the letters that models accept, of at most the length that they accept. An empty one becomes `_`.
+pub(crate) fn plain(name: &str) -> String {
+    let accepted = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
+    let plain: String = name.chars().take(MOST).map(accepted).collect();
+    if plain.is_empty() { "_".to_owned() } else { plain }
 }
 
 #[cfg(test)]

@@ -59,8 +59,11 @@ const MODEL: &str = "rye/agent/model";
 #[derive(Clone)]
 pub struct Tasks(Arc<TasksInner>);
 
+/// Finds the graph with an id.
+type FindMachine = dyn Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync;
+
 struct TasksInner {
-    find: Box<dyn Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync>,
+    find: Box<FindMachine>,
     /// The runtime owns the settings of its tools, and these own the tasks.
     runtime: OnceLock<Weak<RuntimeServices>>,
 }
@@ -125,7 +128,11 @@ impl Tasks {
         let (runtime, store) = self.serving()?;
         let facts = &call.run;
         let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(graph));
-        if !facts.allows(&capability) || !facts.graph.permissions.allow(&capability) {
+        // The permissions of an agent cover what is inside of its tools too. Its model spawns only what the contract lists.
+        let tools = &facts.graph.tools;
+        let is_agent = tools.iter().flatten().any(|tool| tool.as_str() == MODEL);
+        let is_listed = !is_agent || tools.iter().flatten().any(|tool| tool == graph);
+        if !is_listed || !facts.allows(&capability) || !facts.graph.permissions.allow(&capability) {
             let message = format!("Permission denied: '{capability}' not covered by capabilities");
             return Err(ActionError::permanent(message));
         }

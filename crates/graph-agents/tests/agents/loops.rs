@@ -176,3 +176,19 @@ async fn a_crash_repeats_only_the_turn_or_the_calls_in_progress(_: TestBed) {
     }
     assert!(writes > 10 && repeated > 3, "{writes} writes, {repeated} repeated");
 }
+
+/// Null is no answer, even if the schema of the answer takes anything.
+#[graph_test]
+async fn an_answer_of_null_is_asked_for_again(bed: TestBed) {
+    for wrong in [answer(json!(null)), ModelReply { text: "null".to_owned(), ..ModelReply::default() }] {
+        let tree = Tree::new();
+        let contract = tree.read("graphs/tools/shop/review.yaml");
+        let begin = contract.find("result_schema:").unwrap();
+        let contract = format!("{}result_schema: {{}}\n", &contract[..begin]);
+        tree.write("graphs/tools/shop/review.yaml", &contract);
+        let model = Scripted::new(move |turn, _| Ok(if turn == 0 { wrong.clone() } else { answer(json!("done")) }));
+        let runtime = bed.process(bed.disk().clone()).tools(tree.agents(&model)).build().unwrap();
+        let finished = runtime.start(tree.agent(), inputs()).await.unwrap().await.unwrap();
+        assert_eq!((finished.output, model.asked()), (json!("done"), 2));
+    }
+}

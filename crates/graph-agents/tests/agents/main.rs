@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
+mod attacks;
+mod attempts;
 #[cfg(feature = "chat")]
 mod chat;
 mod contracts;
