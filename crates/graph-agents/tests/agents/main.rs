@@ -7,6 +7,7 @@ mod attempts;
 #[cfg(feature = "chat")]
 mod chat;
 mod contracts;
+mod crashes;
 mod limits;
 mod loops;
 mod random;
