@@ -11,5 +11,6 @@ mod crashes;
 mod limits;
 mod loops;
 mod random;
+mod spectrum;
 mod tasks;
 mod tree;
