@@ -9,8 +9,8 @@ use graph_engine::{ActionError, Call};
 use graph_items::{Directive, Spaces};
 use graph_model::name::ItemId;
 use graph_model::program::{CallLimits, ItemType};
-use graph_model::value::{Map, Value};
-use graph_tools::{ModelTurn, ModelTurns, ToolConfig, tool_names};
+use graph_model::value::{AsView as _, Map, Value};
+use graph_tools::{ModelTurn, ModelTurns, ToolConfig, plain_tool_name, tool_names};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -23,6 +23,12 @@ pub(crate) const ANSWER: &str = "answer";
 
 /// How many calls of one reply are made.
 const MOST_CALLS: usize = 32;
+
+/// How many levels the arguments of a call and an answer have. In the talk, which is a part of a request, each is inside of other values.
+const MOST_LEVELS: usize = 64;
+
+/// How many letters of a wrong name the model is shown.
+const MOST_OF_NAME: usize = 64;
 
 /// How many letters of a wrong answer's mistakes the model is shown.
 const MOST_PROBLEMS: usize = 2_000;
@@ -261,8 +267,8 @@ impl TurnResult {
         let ids: Vec<String> = (0..reply.calls.len()).map(|at| format!("{}-{at}", request.turns + 1)).collect();
         let called = ids.iter().zip(&reply.calls).map(|(id, ModelCall { name, arguments, .. })| SaidCall {
             id: id.clone(),
-            name: name.clone(),
-            arguments: arguments.clone(),
+            name: plain_tool_name(name),
+            arguments: if is_shallow_object(arguments) { arguments.clone() } else { json!({}) },
         });
         let mut said = vec![Said::Assistant { text: reply.text.clone(), calls: called.collect() }];
         let answers: Vec<&ModelCall> = reply.calls.iter().filter(|call| call.name == ANSWER).collect();
@@ -298,9 +304,17 @@ impl TurnResult {
                 _ if calls.len() == MOST_CALLS => {
                     said.push(Said::failed(&id, format!("only {MOST_CALLS} calls are made at once")));
                 }
-                (Some(tool), Value::Object(arguments)) => calls.push((id, tool.id.clone(), Value::Object(arguments))),
-                (Some(_), _) => said.push(Said::failed(&id, "its arguments are no object")),
-                (None, _) => said.push(Said::failed(&id, "there is no such tool")),
+                (Some(tool), arguments) if is_shallow_object(&arguments) => {
+                    calls.push((id, tool.id.clone(), arguments));
+                }
+                (Some(_), _) => {
+                    let reason = format!("its arguments are no object of at most {MOST_LEVELS} levels");
+                    said.push(Said::failed(&id, reason));
+                }
+                (None, _) => {
+                    let name: String = call.name.chars().take(MOST_OF_NAME).collect();
+                    said.push(Said::failed(&id, format!("there is no tool with the name {name:?}")));
+                }
             }
         }
         Ok(Self { said, calls, answer: None })
@@ -328,8 +342,19 @@ fn unfenced(text: &str) -> &str {
     inner.map_or(text, str::trim)
 }
 
+fn is_shallow_object(value: &Value) -> bool {
+    value.is_object() && value.view().is_within(MOST_LEVELS)
+}
+
 /// Returns the ways in which an answer does not fit its schema; empty if it fits.
 fn problems(schema: &Value, answer: &Value) -> Result<String, ActionError> {
+    // The graph takes null for no answer yet.
+    if answer.is_null() {
+        return Ok("there is no value in it".to_owned());
+    }
+    if !answer.view().is_within(MOST_LEVELS) {
+        return Ok(format!("it has more than {MOST_LEVELS} levels"));
+    }
     let validator = jsonschema::validator_for(schema)
         .map_err(|error| ActionError::permanent(format!("the schema of the answer cannot be used: {error}")))?;
     let found: BTreeSet<String> =

@@ -26,7 +26,7 @@ pub(crate) enum Said {
     Steer { id: String, text: String },
 }
 
-/// A call that the model wanted.
+/// A call that the model wanted, in a form that every model accepts: its name is plain, and its arguments are an object.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SaidCall {
     pub(crate) id: String,

@@ -38,6 +38,8 @@ use crate::store::{Page, Received, RunFilter, RunSummary, Signal, SignalPlace, S
 const LOOK: Duration = Duration::from_millis(500);
 /// The name of the signals that have the messages for an agent.
 const STEER: &str = "steer";
+/// The tool by which the graph of a program lets it run.
+const PROGRAM: &str = "rye/program/turn";
 /// The tool by which an agent asks its model, and reads its messages.
 const MODEL: &str = "rye/agent/model";
 
@@ -157,7 +159,11 @@ impl Tasks {
         let (runtime, store) = self.serving()?;
         let facts = &call.run;
         let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(graph));
-        if !facts.allows(&capability) || !facts.graph.permissions.allow(&capability) {
+        // The permissions of an agent or a program cover what is inside of its tools too. It spawns only what its contract lists.
+        let tools = &facts.graph.tools;
+        let is_of_contract = tools.iter().flatten().any(|tool| matches!(tool.as_str(), MODEL | PROGRAM));
+        let is_listed = !is_of_contract || tools.iter().flatten().any(|tool| tool == graph);
+        if !is_listed || !facts.allows(&capability) || !facts.graph.permissions.allow(&capability) {
             let message = format!("Permission denied: '{capability}' not covered by capabilities");
             return Err(ActionError::permanent(message));
         }

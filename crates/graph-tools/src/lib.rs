@@ -40,7 +40,7 @@ pub use config::ToolConfig;
 #[cfg(feature = "http")]
 pub use http::{BadHost, HttpPolicy};
 pub use model::{ModelTurn, ModelTurns};
-pub use names::tool_names;
+pub use names::{plain_tool_name, tool_names};
 
 use std::sync::LazyLock;
 

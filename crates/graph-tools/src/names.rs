@@ -14,14 +14,9 @@ const MOST: usize = 64;
 pub fn tool_names<'i>(ids: impl IntoIterator<Item = &'i str>, taken: &[&str]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for id in ids {
-        let plain: String = id
-            .strip_prefix("rye/")
-            .filter(|rest| rest.starts_with("orchestrate/"))
-            .unwrap_or(id)
-            .chars()
-            .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
-            .collect();
-        let mut name: String = plain.chars().take(MOST).collect();
+        let plain =
+            plain_tool_name(id.strip_prefix("rye/").filter(|rest| rest.starts_with("orchestrate/")).unwrap_or(id));
+        let mut name = plain.clone();
         let mut number = 1;
         while taken.contains(&name.as_str()) || names.contains(&name) {
             number += 1;
@@ -31,6 +26,13 @@ pub fn tool_names<'i>(ids: impl IntoIterator<Item = &'i str>, taken: &[&str]) ->
         names.push(name);
     }
     names
+}
+
+/// Returns a name of the letters that models accept, of at most the length that they accept. An empty one becomes `_`.
+pub fn plain_tool_name(name: &str) -> String {
+    let accepted = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
+    let plain: String = name.chars().take(MOST).map(accepted).collect();
+    if plain.is_empty() { "_".to_owned() } else { plain }
 }
 
 #[cfg(test)]

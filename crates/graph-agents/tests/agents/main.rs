@@ -3,12 +3,16 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod approvals;
+mod attacks;
+mod attempts;
 #[cfg(feature = "chat")]
 mod chat;
 mod contracts;
+mod crashes;
 mod limits;
 mod loops;
 mod random;
+mod spectrum;
 mod tasks;
 mod threads;
 mod tree;

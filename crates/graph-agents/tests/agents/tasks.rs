@@ -1,14 +1,13 @@
 //! Tasks: runs that calls spawn, and that continue by themselves.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use graph_agents::ModelMessage;
 use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::store::{RunSummary, Signal};
-use graph_runtime::testing::{FaultyStore, StoreFault, TestBed, graph_test};
-use graph_runtime::{Map, RunId, Runtime, Status, Store, Tasks, ToolConfig, Value};
+use graph_runtime::testing::{TestBed, graph_test};
+use graph_runtime::{Map, Runtime, Status, Store, Tasks, ToolConfig, Value};
 use serde_json::json;
 
 use crate::tree::{Scripted, Tree, answer, calls};
@@ -164,54 +163,6 @@ async fn tasks_are_runs_of_their_own_and_a_call_waits_for_them(bed: TestBed) {
     assert_eq!(tasks.len(), 2);
     let lead = bed.disk().list().await.unwrap().into_iter().find(|run| run.owner.is_none()).unwrap();
     assert!(tasks.iter().all(|task| task.owner.as_ref() == Some(&lead.run) && task.parent.is_none()));
-}
-
-#[graph_test]
-async fn after_a_crash_at_any_write_each_task_was_spawned_once(_bed: TestBed) {
-    let lead = graph(&format!("{ORCHESTRATE}, \"rye.execute.tool.shop.work\", \"rye.execute.tool.test.work\""), BOTH);
-    let mut write = 0;
-    loop {
-        for written in [false, true] {
-            let (bed, shop) = (TestBed::new(), Shop::new(&lead));
-            let (count, at) = (AtomicUsize::new(0), write);
-            let store = FaultyStore::new(bed.disk().clone(), move |_| {
-                (count.fetch_add(1, Ordering::SeqCst) == at).then_some(StoreFault::Dies { written })
-            });
-            let run = RunId::new("lead").unwrap();
-            let (runtime, library, tasks) = shop.process(&bed, store.clone());
-            let options = graph_runtime::Options { run: Some(run.clone()), ..Default::default() };
-            let began = runtime.start_with(options, shop.lead(&library), Map::new()).await;
-            let ended = match began {
-                Ok(run) => run.await.map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
-            let has_died = store.has_failed();
-            // All of the process is gone.
-            runtime.shutdown(Duration::ZERO).await;
-            drop((runtime, library, tasks));
-            let before = shop.jobs().len();
-            let (runtime, library, _tasks) = shop.process(&bed, bed.disk().clone());
-            let ended = match ended {
-                Err(_) if bed.disk().find(&run).await.is_err() => {
-                    let options = graph_runtime::Options { run: Some(run.clone()), ..Default::default() };
-                    runtime.start_with(options, shop.lead(&library), Map::new()).await.unwrap().await.unwrap()
-                }
-                _ => runtime.resume(shop.lead(&library), &run).await.unwrap().await.unwrap(),
-            };
-            assert_eq!(ended.output["done"], true, "write {write}");
-            let tasks = tasks_in(&bed).await;
-            assert_eq!(tasks.len(), 2, "write {write}, written {written}: {tasks:?}");
-            assert!(tasks.iter().all(|task| task.status == Status::Completed));
-            // A job is done again only if it was in progress.
-            let jobs = shop.jobs();
-            assert!(jobs.len() <= 4 && before <= 2, "write {write}: {jobs:?}");
-            if !has_died {
-                assert!(write > 6, "{write}");
-                return;
-            }
-        }
-        write += 1;
-    }
 }
 
 #[graph_test]

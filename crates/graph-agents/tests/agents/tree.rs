@@ -186,8 +186,13 @@ impl Tree {
 
     /// Writes the directive, signed.
     pub(crate) fn directive(&self, text: &str) {
+        self.directive_at("workflows/review", text);
+    }
+
+    /// Writes a directive with an id, signed.
+    pub(crate) fn directive_at(&self, id: &str, text: &str) {
         let directive = sign(ItemKind::Directive, text, &self.key, SystemTime::UNIX_EPOCH).unwrap();
-        let path = self.path(".ai/directives/workflows/review.md");
+        let path = self.path(&format!(".ai/directives/{id}.md"));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, directive).unwrap();
     }
