@@ -12,6 +12,7 @@ use graph_model::template::Template;
 use graph_model::value::Value;
 
 use super::branches::{Branches, begins};
+use super::calls::begins_task;
 use super::control_flow::ControlFlow;
 use super::coverage::Coverage;
 use super::edges::edges;
@@ -163,6 +164,8 @@ fn usage_of(model: &Model<'_>, call: &CallDefinition, limits: CallLimits) -> Age
         _ if !may_ask => AgentUsage::NOTHING,
         (Some(graph), _) => graph.budget.as_ref().map_or(AgentUsage::UNKNOWN, |budget| budget.usage),
         (None, Some(id)) if id.as_str() == MODEL && model.items.agent.is_none() => AgentUsage::UNKNOWN,
+        // A task has limits of its own, and continues when the run has ended.
+        (None, Some(id)) if begins_task(id) => AgentUsage::UNKNOWN,
         (None, Some(_)) => AgentUsage::NOTHING,
         (None, None) => AgentUsage::UNKNOWN,
     }

@@ -7,7 +7,7 @@ use graph_definition::hash::HashSet;
 use graph_definition::source::Span;
 use graph_model::capability::Capability;
 use graph_model::name::ItemId;
-use graph_model::program::{Executor, INTERNAL, ItemType, Verb};
+use graph_model::program::{Executor, INTERNAL, ItemType, THREAD_DIRECTIVE, Verb};
 use graph_model::value::Value;
 
 use super::provided;
@@ -91,6 +91,11 @@ pub(crate) fn need(call: &CallDefinition) -> Need {
 
 /// The tool that starts graphs and agents as tasks.
 const SPAWN: &str = "rye/orchestrate/spawn";
+
+/// Whether a tool starts agents as tasks.
+pub(crate) fn begins_task(id: &ItemId) -> bool {
+    matches!(id.as_str(), SPAWN | THREAD_DIRECTIVE)
+}
 
 /// The graph or agent that a call spawns as a task.
 pub(crate) enum Spawns<'d> {

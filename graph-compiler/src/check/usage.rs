@@ -9,6 +9,7 @@ use graph_model::duration::shown;
 
 use crate::analysis::Analysis;
 use crate::analysis::budget::{attempts_at, budget, usage_at};
+use crate::analysis::calls::begins_task;
 use crate::graph::AgentUsage;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -125,6 +126,10 @@ fn check_graph(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                     (_, None, _) => (
                         "the tool is known only when the graph runs".to_owned(),
                         "name the tool, or lead to a node for each of them".to_owned(),
+                    ),
+                    (_, Some(id), None) if begins_task(id) => (
+                        "a task has limits of its own, which are not those of the graph".to_owned(),
+                        "call the agent by a node, or remove the limit".to_owned(),
                     ),
                     (_, Some(id), Some(graph)) if graph.limits.is_some() => (
                         format!("the contract of the agent `{id}` has no limit of that"),
