@@ -11,6 +11,7 @@ use cap_std::fs::Dir;
 
 use graph_engine::{BuildError, ToolSettings};
 
+use crate::mcp::McpCalls;
 use crate::model::ModelTurns;
 
 /// The permissions that a program gives to the built-in tools; anything not named here is refused.
@@ -44,6 +45,7 @@ pub struct ToolConfig {
     #[cfg(feature = "http")]
     http: super::HttpPolicy,
     agents: Option<Arc<dyn ModelTurns>>,
+    mcp: Option<Arc<dyn McpCalls>>,
 }
 
 impl ToolSettings for ToolConfig {
@@ -73,6 +75,7 @@ impl ToolConfig {
             #[cfg(feature = "http")]
             http: super::HttpPolicy::new(),
             agents: None,
+            mcp: None,
         }
     }
 
@@ -86,6 +89,18 @@ impl ToolConfig {
     /// Returns what asks the models of agents, if the program has it.
     pub(crate) fn model_turns(&self) -> Option<&dyn ModelTurns> {
         self.agents.as_deref()
+    }
+
+    /// Lets graphs call the tools of servers: contracts with `tool_type: mcp`. The crate `graph-mcp` has what asks the servers.
+    #[must_use]
+    pub fn mcp(mut self, calls: impl McpCalls) -> Self {
+        self.mcp = Some(Arc::new(calls));
+        self
+    }
+
+    /// Returns what asks the servers, if the program has it.
+    pub(crate) fn mcp_calls(&self) -> Option<&dyn McpCalls> {
+        self.mcp.as_deref()
     }
 
     /// Allows the file tools (`rye/file-system/…`) to work below `directory`, and nowhere else.

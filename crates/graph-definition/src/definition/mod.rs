@@ -11,6 +11,7 @@ pub(crate) mod conduct;
 mod duration;
 mod env;
 pub(crate) mod hook;
+mod mcp;
 pub(crate) mod node;
 mod patterns;
 mod reader;
@@ -26,6 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use graph_model::capability::Pattern;
+use graph_model::mcp::McpTool;
 use graph_model::name::{GraphId, ItemId, NodeName, StateKey};
 use graph_model::program::Settings;
 use graph_model::subprocess::Subprocess;
@@ -138,6 +140,8 @@ pub enum ContractKind {
     Builtin,
     /// A program of its own, which the runtime starts.
     Subprocess(Subprocess),
+    /// A server that speaks the Model Context Protocol, which the runtime asks.
+    Mcp(McpTool),
     /// An agent: a model, which calls tools.
     Agent(Box<AgentContract>),
     /// None: it is no tool, but a function of the program that combines the writes to channels. The parameters are one write,
@@ -160,8 +164,21 @@ impl Contract {
     pub fn subprocess(&self) -> Option<&Subprocess> {
         match &self.by {
             ContractKind::Subprocess(spec) => Some(spec),
-            ContractKind::Rust | ContractKind::Builtin | ContractKind::Agent(_) | ContractKind::Reducer => None,
+            _ => None,
         }
+    }
+
+    /// Returns the server's tool that it is, if it is one.
+    pub fn mcp(&self) -> Option<&McpTool> {
+        match &self.by {
+            ContractKind::Mcp(tool) => Some(tool),
+            _ => None,
+        }
+    }
+
+    /// Whether the runtime executes the tool, asks a server to, or starts the program that does.
+    pub fn by_runtime(&self) -> bool {
+        matches!(self.by, ContractKind::Builtin | ContractKind::Subprocess(_) | ContractKind::Mcp(_))
     }
 
     /// Returns how it works, if it is an agent.
@@ -487,7 +504,7 @@ fn no_templates(reader: &mut DefinitionReader<'_>, tree: &YamlTree) {
 }
 
 /// The values of `tool_type` in a contract.
-pub const CONTRACTS: [&str; 5] = ["rust", "builtin", "subprocess", "agent", "reducer"];
+pub const CONTRACTS: [&str; 6] = ["rust", "builtin", "subprocess", "mcp", "agent", "reducer"];
 
 /// Reads the contract of a reducer, which has both schemas.
 fn reducer_contract(
@@ -536,6 +553,10 @@ pub fn parse_trusted_contract(
             .required(&fields, "a contract of a subprocess", "config")
             .and_then(|tree| subprocess::parse(&mut reader, tree))
             .map(ContractKind::Subprocess),
+        "mcp" => reader
+            .required(&fields, "a contract of a tool of a server", "config")
+            .and_then(|tree| mcp::parse(&mut reader, tree, id))
+            .map(ContractKind::Mcp),
         "agent" => {
             let answer = reader.required(&fields, "a contract of an agent", "result_schema").map(YamlTree::to_value);
             reader
@@ -551,7 +572,7 @@ pub fn parse_trusted_contract(
                 .error(
                     code::BAD_CONTRACT,
                     place,
-                    format!("`tool_type` of a contract is `rust`, `builtin`, `subprocess`, `agent` or `reducer`, not `{other}`"),
+                    format!("`tool_type` of a contract is `rust`, `builtin`, `subprocess`, `mcp`, `agent` or `reducer`, not `{other}`"),
                 )
                 .note(format!("this file is the contract of `{id}`"))
                 .suggest(other, CONTRACTS);
