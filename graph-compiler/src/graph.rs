@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use graph_definition::source::SourceFile;
+use graph_model::mcp::McpTool;
 use graph_model::program::{Executor, ItemType, Kind, NodeBody, Settings, Verb};
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
@@ -230,6 +231,8 @@ pub struct TypedTool {
     pub builtin: bool,
     /// The command that starts it, if it is a program of its own (R184).
     pub subprocess: Option<Subprocess>,
+    /// The tool of a server, if it is one.
+    pub mcp: Option<McpTool>,
     /// The name of its module, if it is a graph.
     pub module: Option<String>,
     /// The author's description.

@@ -240,7 +240,7 @@ impl Meaning<'_> {
             .set("item", plain(item))
             .set("by", by_name);
         let of = self.interface.tools.get(usize::from(at));
-        let is_runtimes = of.is_some_and(|of| of.builtin && of.subprocess.is_none());
+        let is_runtimes = of.is_some_and(|of| of.builtin && of.subprocess.is_none() && of.mcp.is_none());
         if *by != Executor::Program || is_runtimes {
             return whole.done();
         }
@@ -252,11 +252,12 @@ impl Meaning<'_> {
             Value::Array(params.iter().map(of_param).collect())
         });
         let whole = whole.set("params", names).flag("typed", *typed).flag("nests", *nests);
-        let Some(TypedTool { params, result, subprocess, .. }) = of else { return whole.done() };
+        let Some(TypedTool { params, result, subprocess, mcp, .. }) = of else { return whole.done() };
         whole
             .set("types", params.as_ref().map(|params| fields(params)))
             .set("result", type_of(result))
             .set("subprocess", subprocess.as_ref().map(plain))
+            .set("mcp", mcp.as_ref().map(plain))
             .done()
     }
 

@@ -192,9 +192,9 @@ pub mod __private {
     #[cfg(feature = "testing")]
     pub use graph_testkit::{FakeTool, Fakes, fake};
     #[cfg(feature = "tools")]
-    pub use graph_tools::{builtin, subprocess};
+    pub use graph_tools::{builtin, mcp, subprocess};
     #[cfg(not(feature = "tools"))]
-    pub use without_tools::{builtin, subprocess};
+    pub use without_tools::{builtin, mcp, subprocess};
 
     /// Replaces the built-in tools: a graph that calls one does not compile, and rustc names the feature that it needs.
     #[cfg(not(feature = "tools"))]
@@ -223,6 +223,15 @@ pub mod __private {
         /// Always.
         pub async fn subprocess<P: NeedsTools, R>(_: &str, _: &Call, _: P) -> Result<R, ActionError> {
             Err(ActionError::permanent("a tool that is a program needs the feature `tools` of `graph-runtime`"))
+        }
+
+        /// Takes the place of a tool of a server.
+        ///
+        /// # Errors
+        ///
+        /// Always.
+        pub async fn mcp<P: NeedsTools, R>(_: &str, _: &Call, _: P) -> Result<R, ActionError> {
+            Err(ActionError::permanent("a tool of a server needs the feature `tools` of `graph-runtime`"))
         }
     }
     #[cfg(feature = "macros")]

@@ -299,7 +299,7 @@ codes! {
         "A tool's contract is a signed YAML file in the tree's `tools` directory. Its name is the tool's id in the same \
          case, with `.yaml`: `tools/rye/bash.yaml` for `rye/bash`. It has a `tool_type`: `rust` if the program that embeds \
          the graph executes the tool, `builtin` if the runtime does, `subprocess` if the runtime starts a program that \
-         `config` describes. Its `config_schema` describes the parameters, and its `result_schema` the result.";
+         `config` describes, `mcp` if the runtime asks a server that `config` names. Its `config_schema` describes the parameters, and its `result_schema` the result.";
     RESERVED_KEY = "G0124", "a state key that is reserved for the engine",
         "`inputs` and keys that begin with `_` belong to the engine. `inputs` always holds the original inputs of the run, \
          also after a resume. Choose another name for the key.";

@@ -103,18 +103,13 @@ pub(crate) fn of(ty: &Type, side: SchemaSide) -> Value {
     schema
 }
 
-/// Adds the keywords of a schema to those of another one with the same shape.
+/// Adds the keywords of a schema to those of another one with the same shape, whose own keywords stay.
 fn merge(schema: &mut Value, rules: &Value) {
-    match (schema, rules) {
-        (Value::Object(schema), Value::Object(rules)) => {
-            for (keyword, rule) in rules {
-                match schema.get_mut(keyword) {
-                    Some(known) => merge(known, rule),
-                    None => drop(schema.insert(keyword.clone(), rule.clone())),
-                }
-            }
+    let (Value::Object(schema), Value::Object(rules)) = (schema, rules) else { return };
+    for (keyword, rule) in rules {
+        match schema.get_mut(keyword) {
+            Some(known) => merge(known, rule),
+            None => drop(schema.insert(keyword.clone(), rule.clone())),
         }
-        // `additionalProperties: false` and the types stay as they are.
-        _ => {}
     }
 }

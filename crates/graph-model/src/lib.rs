@@ -16,6 +16,7 @@ pub mod duration;
 pub mod grammar;
 pub mod input;
 pub mod ir;
+pub mod mcp;
 pub mod name;
 pub mod number;
 pub mod operator;

@@ -11,6 +11,7 @@ use cap_std::fs::Dir;
 
 use graph_engine::{BuildError, ToolSettings};
 
+use crate::mcp::McpCalls;
 use crate::model::ModelTurns;
 
 /// The permissions that a program gives to the built-in tools; anything not named here is refused.
@@ -46,6 +47,7 @@ pub struct ToolConfig {
     agents: Option<Arc<dyn ModelTurns>>,
     #[cfg(feature = "tasks")]
     tasks: Option<graph_engine::Tasks>,
+    mcp: Option<Arc<dyn McpCalls>>,
 }
 
 impl ToolSettings for ToolConfig {
@@ -77,6 +79,7 @@ impl ToolConfig {
             agents: None,
             #[cfg(feature = "tasks")]
             tasks: None,
+            mcp: None,
         }
     }
 
@@ -104,6 +107,18 @@ impl ToolConfig {
     /// Returns what asks the models of agents, if the program has it.
     pub(crate) fn model_turns(&self) -> Option<&dyn ModelTurns> {
         self.agents.as_deref()
+    }
+
+    /// Lets graphs call the tools of servers: contracts with `tool_type: mcp`. The crate `graph-mcp` has what asks the servers.
+    #[must_use]
+    pub fn mcp(mut self, calls: impl McpCalls) -> Self {
+        self.mcp = Some(Arc::new(calls));
+        self
+    }
+
+    /// Returns what asks the servers, if the program has it.
+    pub(crate) fn mcp_calls(&self) -> Option<&dyn McpCalls> {
+        self.mcp.as_deref()
     }
 
     /// Allows the file tools (`rye/file-system/…`) to work below `directory`, and nowhere else.

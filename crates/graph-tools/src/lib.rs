@@ -14,6 +14,7 @@ mod exec;
 mod files;
 #[cfg(feature = "http")]
 mod http;
+mod mcp;
 mod model;
 mod names;
 #[cfg(feature = "tasks")]
@@ -39,6 +40,7 @@ use graph_model::value::{Mismatch, View};
 pub use config::ToolConfig;
 #[cfg(feature = "http")]
 pub use http::{BadHost, HttpPolicy};
+pub use mcp::{McpCall, McpCalls, mcp, perform_mcp};
 pub use model::{ModelTurn, ModelTurns};
 pub use names::{plain_tool_name, tool_names};
 

@@ -1,6 +1,7 @@
 //! `graph mcp`: graphs as the tools of a server that speaks the Model Context Protocol.
 
 mod authoring;
+mod import;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) enum Mcp {
     /// Serve graphs as tools: each call starts a run. Over stdio, unless `--http` names an address
     Serve(Box<ServeArguments>),
+    /// Write and sign contracts of the tools of a server, which graphs can call then
+    Import(import::ImportArguments),
 }
 
 #[derive(Args)]
@@ -97,6 +100,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 pub(crate) fn run(mcp: &Mcp) -> ExitCode {
     let done = match mcp {
         Mcp::Serve(arguments) => serve(arguments),
+        Mcp::Import(arguments) => import::run(arguments),
     };
     match done {
         Ok(code) => code.into(),

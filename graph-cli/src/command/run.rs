@@ -5,6 +5,7 @@ mod background;
 pub(super) mod caching;
 pub(super) mod failure;
 mod inputs;
+pub(super) mod mcp_servers;
 pub(super) mod means;
 mod mocks;
 mod models;

@@ -96,6 +96,7 @@ fn the_help_says_what_there_is() {
         &["work", "--help"],
         &["mcp", "--help"],
         &["mcp", "serve", "--help"],
+        &["mcp", "import", "--help"],
         &["schedules", "--help"],
         &["runs", "--help"],
         &["stats", "--help"],

@@ -170,8 +170,9 @@ impl<'d> Analysis<'d> {
             by: tool.by,
             typed: tool.graph.is_some() || tool.contract.is_some_and(|contract| contract.result.is_some()),
             capability: tool.capability.as_ref().map(ToString::to_string),
-            builtin: tool.contract.is_some_and(|contract| contract.builtin() || contract.subprocess().is_some()),
+            builtin: tool.contract.is_some_and(|contract| contract.by_runtime()),
             subprocess: tool.contract.and_then(|contract| contract.subprocess()).cloned(),
+            mcp: tool.contract.and_then(|contract| contract.mcp()).cloned(),
             module: tool.graph.map(|graph| graph.module.clone()),
             description: tool.contract.and_then(|contract| contract.description.clone()),
             // A graph takes its inputs as one object.

@@ -201,8 +201,9 @@ pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> TypedTool {
         by: Executor::Program,
         typed: result.is_some(),
         capability: Some(Capability::new(Verb::Execute, ItemType::Tool, Some(id)).to_string()),
-        builtin: contract.builtin() || contract.subprocess().is_some(),
+        builtin: contract.by_runtime(),
         subprocess: contract.subprocess().cloned(),
+        mcp: contract.mcp().cloned(),
         module: None,
         description: contract.description.clone(),
         params: match Type::of_schema(&contract.params).kind {

@@ -62,7 +62,7 @@ fn check_interrupts(
         diagnostics.error(code::BAD_WAIT, place(), message).help(help);
     }
     let contract = node.call().and_then(|call| analysis.model.tool(call).contract);
-    if contract.is_some_and(|contract| contract.builtin() || contract.subprocess().is_some()) {
+    if contract.is_some_and(|contract| contract.by_runtime()) {
         let message = format!("`interrupts` does nothing: the tool of node `{}` asks nothing", node.name);
         diagnostics
             .lint(code::NO_EFFECT, place(), message)

@@ -65,12 +65,16 @@ pub(super) fn traits(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStre
         }
         let default = if tool.builtin {
             doc.push_str(" The runtime performs it unless the program has its own way.");
-            match &tool.subprocess {
-                Some(subprocess) => {
+            match (&tool.subprocess, &tool.mcp) {
+                (Some(subprocess), _) => {
                     let subprocess = subprocess.to_json();
                     quote!({ runtime::subprocess(#subprocess, call, params) })
                 }
-                None => {
+                (None, Some(mcp)) => {
+                    let mcp = mcp.to_json();
+                    quote!({ runtime::mcp(#mcp, call, params) })
+                }
+                (None, None) => {
                     let id = &tool.id;
                     quote!({ runtime::builtin(#id, call, params) })
                 }

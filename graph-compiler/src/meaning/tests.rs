@@ -321,7 +321,7 @@ fn the_other_tables_count_and_the_facts_about_the_text_do_not() {
         for (at, tool) in graph.tools.iter().enumerate() {
             let has_contract = tool.by == Executor::Program && {
                 let of = &interface.tools[at];
-                !of.builtin || of.subprocess.is_some()
+                !of.builtin || of.subprocess.is_some() || of.mcp.is_some()
             };
             assert!(changed(&|graph| graph.tools[at].id.push('x')));
             assert_eq!(changed(&|graph| graph.tools[at].typed = !tool.typed), has_contract);

@@ -9,7 +9,7 @@ use graph_compiler::graph::TypedTool;
 use graph_model::value::{Map, Value};
 
 use graph_engine::{ActionError, BoxFuture, Call, ReducerError};
-use graph_tools::{perform_builtin, perform_subprocess};
+use graph_tools::{perform_builtin, perform_mcp, perform_subprocess};
 
 /// The future of a call of a tool, with its result.
 pub type ToolFuture<'a> = BoxFuture<'a, Result<Value, ActionError>>;
@@ -137,6 +137,9 @@ impl Tools for Toolbox {
         }
         if let Some(subprocess) = &row.subprocess {
             return Box::pin(perform_subprocess(subprocess, call, Value::Object(params)));
+        }
+        if let Some(mcp) = &row.mcp {
+            return Box::pin(perform_mcp(mcp, call, Value::Object(params)));
         }
         if (row.builtin || is_thread(&row.id))
             && let Some(performing) = perform_builtin(call.tool(), call, Value::Object(params))

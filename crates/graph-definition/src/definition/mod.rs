@@ -11,6 +11,7 @@ pub(crate) mod conduct;
 mod duration;
 mod env;
 pub(crate) mod hook;
+mod mcp;
 pub(crate) mod node;
 mod patterns;
 pub mod program;
@@ -28,6 +29,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use graph_model::capability::Pattern;
+use graph_model::mcp::McpTool;
 use graph_model::name::{GraphId, ItemId, NodeName, StateKey};
 use graph_model::program::Settings;
 use graph_model::subprocess::Subprocess;
@@ -147,6 +149,8 @@ pub enum ContractKind {
     Builtin,
     /// A program of its own, which the runtime starts.
     Subprocess(Subprocess),
+    /// A server that speaks the Model Context Protocol, which the runtime asks.
+    Mcp(McpTool),
     /// An agent: a model, which calls tools.
     Agent(Box<AgentContract>),
     /// A program that calls tools while it runs.
@@ -183,9 +187,22 @@ impl Contract {
         }
     }
 
+    /// Returns the server's tool that it is, if it is one.
+    pub fn mcp(&self) -> Option<&McpTool> {
+        match &self.by {
+            ContractKind::Mcp(tool) => Some(tool),
+            _ => None,
+        }
+    }
+
     /// Whether it means a graph: it is that of an agent or of a program that calls tools.
     pub fn means_graph(&self) -> bool {
         matches!(self.by, ContractKind::Agent(_) | ContractKind::Program(_))
+    }
+
+    /// Whether the runtime executes the tool, asks a server to, or starts the program that does.
+    pub fn by_runtime(&self) -> bool {
+        matches!(self.by, ContractKind::Builtin | ContractKind::Subprocess(_) | ContractKind::Mcp(_))
     }
 
     /// Returns how it works, if it is an agent.
@@ -520,7 +537,7 @@ fn no_templates(reader: &mut DefinitionReader<'_>, tree: &YamlTree) {
 }
 
 /// The values of `tool_type` in a contract.
-pub const CONTRACTS: [&str; 6] = ["rust", "builtin", "subprocess", "program", "agent", "reducer"];
+pub const CONTRACTS: [&str; 7] = ["rust", "builtin", "subprocess", "program", "mcp", "agent", "reducer"];
 
 /// Reads the contract of a reducer, which has both schemas.
 fn reducer_contract(
@@ -589,6 +606,10 @@ pub fn parse_trusted_contract(
             .required(&fields, "a contract of a subprocess", "config")
             .and_then(|tree| subprocess::parse(&mut reader, tree))
             .map(ContractKind::Subprocess),
+        "mcp" => reader
+            .required(&fields, "a contract of a tool of a server", "config")
+            .and_then(|tree| mcp::parse(&mut reader, tree, id))
+            .map(ContractKind::Mcp),
         "program" => {
             let result = reader.required(&fields, "a contract of a program", "result_schema").map(YamlTree::to_value);
             reader
@@ -611,7 +632,7 @@ pub fn parse_trusted_contract(
                 .error(
                     code::BAD_CONTRACT,
                     place,
-                    format!("`tool_type` of a contract is `rust`, `builtin`, `subprocess`, `program`, `agent` or `reducer`, not `{other}`"),
+                    format!("`tool_type` of a contract is `rust`, `builtin`, `subprocess`, `program`, `mcp`, `agent` or `reducer`, not `{other}`"),
                 )
                 .note(format!("this file is the contract of `{id}`"))
                 .suggest(other, CONTRACTS);

@@ -8,7 +8,7 @@ use graph_runtime::{Builder, EncryptionKey, HttpPolicy, Pattern, Runtime, Spaces
 
 use super::authority::Authority;
 use super::failure::{RunCommandFailure, USAGE};
-use super::models;
+use super::{mcp_servers, models};
 use crate::command::{project_around, signing_key};
 use crate::output::UNDONE;
 
@@ -33,6 +33,9 @@ pub(in crate::command) struct MeansArguments {
     /// The models of agents, a TOML file with a table for each tier [default: none]
     #[arg(long, value_name = "FILE")]
     models: Option<PathBuf>,
+    /// The servers whose tools graphs call, a TOML file with a table for each [default: none]
+    #[arg(long, value_name = "FILE")]
+    mcp_servers: Option<PathBuf>,
     /// The directory of the programs of subprocess tools [default: the tree of the graph]
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
@@ -77,6 +80,10 @@ impl MeansArguments {
         let tools = match &self.models {
             Some(models) => self.tools(library)?.agents(models::agents(models, spaces.clone())?),
             None => self.tools(library)?,
+        };
+        let tools = match &self.mcp_servers {
+            Some(servers) => tools.mcp(mcp_servers::servers(servers)?),
+            None => tools,
         };
         let tasks = library.tasks();
         let builder = Runtime::builder().tools(tools.tasks(tasks.clone())).spaces(spaces);
