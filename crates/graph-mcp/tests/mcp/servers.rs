@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use graph_mcp::{DeclaredTool, McpClientError, McpEndpoint, McpServers, contract};
-use graph_runtime::tools::McpCalls as _;
-use graph_runtime::{ActionError, Call, ItemId, ToolConfig, Value};
+use graph_runtime::tools::{McpCalls as _, mcp};
+use graph_runtime::{ActionError, Call, IndexMap, ItemId, ToolConfig, Value};
 use serde_json::json;
 
 /// A server in the language of shells: it answers each line by its method, and counts the calls in a file.
@@ -88,6 +88,25 @@ async fn a_tool_is_imported_and_called() {
     }
 }
 
+/// Generated code calls `mcp` of `graph-tools`, with the types of the contract.
+#[tokio::test]
+async fn a_compiled_graph_gets_a_typed_result_or_an_error() {
+    let scripted = Scripted::new(LISTED, &good());
+    let servers = scripted.servers(LONG);
+    let tool = declared(&servers).await;
+    let spec = json!({ "server": "shop", "tool": tool.name, "schema": tool.digest.to_hex() }).to_string();
+    let id = ItemId::new("mcp/shop/say_it").unwrap();
+    let call = |tools: ToolConfig| Call::alone(id.clone(), Vec::new(), Default::default(), tools);
+    let reached = call(ToolConfig::new().mcp(servers));
+    let params = || json!({ "word": "hi" });
+    let said: IndexMap<String, String> = mcp(&spec, &reached, params()).await.unwrap();
+    assert_eq!(said["said"], "hi");
+    mcp::<_, IndexMap<String, i64>>(&spec, &reached, params()).await.unwrap_err();
+    let alone = call(ToolConfig::new());
+    let error = mcp::<_, Value>(&spec, &alone, params()).await.unwrap_err();
+    assert!(error.to_string().contains("the program has no server `shop`"), "{error}");
+}
+
 #[tokio::test]
 async fn a_changed_tool_is_not_called() {
     let scripted = Scripted::new(LISTED, &good());
@@ -147,7 +166,7 @@ async fn a_dropped_call_is_cancelled_at_the_server() {
     let scripted = Scripted::new(LISTED, ":");
     let servers = scripted.servers(LONG);
     let tool = declared(&servers).await;
-    drop(tokio::time::timeout(Duration::from_millis(500), call(&servers, &tool)).await.unwrap_err());
+    tokio::time::timeout(Duration::from_millis(500), call(&servers, &tool)).await.unwrap_err();
     for _ in 0..100 {
         if scripted.log() == "call\ncancelled\n" {
             return;
