@@ -104,7 +104,7 @@ pub enum McpClientError {
     Wrong {
         /// The server.
         server: String,
-        /// What it does.
+        /// The reason.
         reason: String,
     },
 }
@@ -175,11 +175,11 @@ impl fmt::Debug for NamedServer {
 /// A connection, which lives on a thread of its own: nothing that happens there is logged.
 #[derive(Clone)]
 struct McpConnection {
-    requests: mpsc::Sender<Asked>,
+    requests: mpsc::Sender<ConnectionRequest>,
 }
 
 /// A request to the thread of a connection.
-enum Asked {
+enum ConnectionRequest {
     Tools(oneshot::Sender<Result<Vec<DeclaredTool>, McpClientError>>),
     Call { tool: McpTool, params: Map<String, Value>, reply: oneshot::Sender<Result<Value, McpFailure>> },
 }
@@ -224,7 +224,7 @@ impl McpServers {
         let connection = server.connection().await?;
         let (reply, answer) = oneshot::channel();
         let lost = || server.lost("the connection was closed");
-        connection.requests.send(Asked::Tools(reply)).await.map_err(|_| lost())?;
+        connection.requests.send(ConnectionRequest::Tools(reply)).await.map_err(|_| lost())?;
         answer.await.map_err(|_| lost())?
     }
 
@@ -261,7 +261,7 @@ impl NamedServer {
         McpClientError::Lost { server: self.name.clone(), reason: reason.into() }
     }
 
-    /// Returns the connection, which is made if there is none.
+    /// Returns the open connection, or makes one.
     async fn connection(&self) -> Result<McpConnection, McpClientError> {
         let mut connection = self.connection.lock().await;
         if let Some(open) = connection.as_ref().filter(|open| !open.requests.is_closed()) {
@@ -279,7 +279,7 @@ impl NamedServer {
         })?;
         let (reply, answer) = oneshot::channel();
         let unsent = || McpFailure::Unsent(self.lost("the connection was closed").to_string());
-        let asked = Asked::Call { tool: tool.clone(), params, reply };
+        let asked = ConnectionRequest::Call { tool: tool.clone(), params, reply };
         connection.requests.send(asked).await.map_err(|_| unsent())?;
         let seconds = self.timeout.as_secs();
         match tokio::time::timeout(self.timeout, answer).await {
@@ -342,7 +342,7 @@ struct ServerSession {
 async fn serve(
     server: String,
     endpoint: McpEndpoint,
-    mut asked: mpsc::Receiver<Asked>,
+    mut asked: mpsc::Receiver<ConnectionRequest>,
     ready: oneshot::Sender<Result<(), McpClientError>>,
 ) {
     let listener = Listener::default();
@@ -363,11 +363,11 @@ async fn serve(
     loop {
         tokio::select! {
             request = asked.recv() => match request {
-                Some(Asked::Tools(reply)) => {
+                Some(ConnectionRequest::Tools(reply)) => {
                     let open = Arc::clone(&open);
                     tokio::spawn(async move { drop(reply.send(open.list().await)) });
                 }
-                Some(Asked::Call { tool, params, reply }) => {
+                Some(ConnectionRequest::Call { tool, params, reply }) => {
                     let open = Arc::clone(&open);
                     tokio::spawn(async move { open.call(tool, params, reply).await });
                 }
@@ -383,7 +383,7 @@ async fn serve(
     asked.close();
     // Calls that were not sent are given back as such.
     while let Some(request) = asked.recv().await {
-        if let Asked::Call { reply, .. } = request {
+        if let ConnectionRequest::Call { reply, .. } = request {
             drop(reply.send(Err(McpFailure::Unsent("the connection was closed".to_owned()))));
         }
     }
@@ -526,7 +526,7 @@ impl ServerSession {
     ) {
         let answer = tokio::select! {
             answer = self.answer(&tool, params) => answer,
-            // The server was told by the request that is dropped.
+            // The dropped request sends the cancellation.
             () = reply.closed() => return,
         };
         drop(reply.send(answer));
@@ -540,7 +540,7 @@ impl ServerSession {
             McpFailure::Transient(format!("the server `{}` did not answer: {}", self.server, shown(&error.to_string())))
         };
         let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await.map_err(lost)?;
-        let cancelling = CancelRequest { peer: self.peer.clone(), id: Some(sent.id.clone()) };
+        let cancelling = CancelOnServer { peer: self.peer.clone(), id: Some(sent.id.clone()) };
         let answer = sent.await_response().await;
         cancelling.done();
         match answer {
@@ -580,18 +580,18 @@ impl ServerSession {
 }
 
 /// Tells the server that a request is cancelled, if its answer is not waited for any more.
-struct CancelRequest {
+struct CancelOnServer {
     peer: Peer<RoleClient>,
     id: Option<rmcp::model::RequestId>,
 }
 
-impl CancelRequest {
+impl CancelOnServer {
     fn done(mut self) {
         self.id = None;
     }
 }
 
-impl Drop for CancelRequest {
+impl Drop for CancelOnServer {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
         let peer = self.peer.clone();

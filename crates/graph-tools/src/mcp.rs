@@ -13,7 +13,7 @@ pub type McpCall<'a> = Pin<Box<dyn Future<Output = Result<Value, ActionError>> +
 
 /// Asks servers to perform their tools. `McpServers` of the crate `graph-mcp` does it.
 pub trait McpCalls: Send + Sync + fmt::Debug + 'static {
-    /// Calls a tool, and returns its result. If the future is dropped, the server is told that the call is cancelled.
+    /// Calls a tool, and returns its result. A future that is dropped cancels the call at the server.
     fn call<'a>(&'a self, call: &'a Call, tool: &'a McpTool, params: Value) -> McpCall<'a>;
 }
 

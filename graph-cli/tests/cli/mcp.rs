@@ -246,6 +246,8 @@ fn the_tools_of_a_server_are_imported_called_and_refused_when_they_change() {
         &format!("{HEAD}{CALLER}").replace("tool.rye.bash", "tool.mcp.shop.shop_echo"),
     );
     assert_eq!(place.graph(&["sign", "--key", "key/private_key.pem", "graphs/shop/caller.yaml"]).code, 0);
+    let expanded = place.graph(&["expand", "graphs/shop/caller.yaml"]);
+    assert!(expanded.out.contains("runtime::mcp("), "{}{}", expanded.out, expanded.err);
     let run = |more: &[&str]| {
         place.graph(&[&["run", "graphs/shop/caller.yaml", "--quiet", "--input", "word=hello"], more].concat())
     };

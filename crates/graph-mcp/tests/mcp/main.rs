@@ -6,4 +6,6 @@ mod calls;
 mod fuzz;
 mod http;
 mod person;
+#[cfg(unix)]
+mod servers;
 mod tree;
