@@ -216,6 +216,42 @@ fn http_needs_a_token_and_listens_on_the_loopback_interface() {
     }
 }
 
+/// A contract as `docs/mcp.md` shows it.
+const FORECAST: &str = r#"
+version: "1.0.0"
+tool_type: mcp
+config:
+  server: weather
+  tool: forecast
+  schema: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+config_schema: { type: object, properties: { city: { type: string } }, required: [city] }
+result_schema: { type: object, properties: { text: { type: string } }, required: [text] }
+"#;
+
+#[test]
+fn a_contract_belongs_to_the_server_of_its_id() {
+    let place = place();
+    let caller = CALLER.replace("mcp/shop/shop_echo, params: { word", "mcp/weather/forecast, params: { city");
+    let caller = caller.replace("result.output.word", "result.text");
+    place.write("graphs/tools/mcp/weather/forecast.yaml", FORECAST.trim_start());
+    place.write(
+        "graphs/shop/caller.yaml",
+        &format!("{HEAD}{caller}").replace("tool.rye.bash", "tool.mcp.weather.forecast"),
+    );
+    let sign =
+        ["sign", "--key", "key/private_key.pem", "graphs/tools/mcp/weather/forecast.yaml", "graphs/shop/caller.yaml"];
+    assert_eq!(place.graph(&sign).code, 0);
+    let checked = place.graph(&["check"]);
+    assert_eq!(checked.code, 0, "{}", checked.err);
+    place.write(
+        "graphs/tools/mcp/weather/forecast.yaml",
+        &FORECAST.trim_start().replace("server: weather", "server: other"),
+    );
+    assert_eq!(place.graph(&sign).code, 0);
+    let checked = place.graph(&["check"]);
+    assert!(checked.code == 1 && checked.err.contains("whose ids begin with `mcp/other/`"), "{}", checked.err);
+}
+
 /// A graph that calls the tool of a server.
 const CALLER: &str = "config_schema: { type: object, properties: { word: { type: string } }, required: [word] }
 config:
