@@ -79,7 +79,7 @@ pub(crate) struct ServeArguments {
     /// Another name that HTTP requests may have as `Host`, as that of a proxy; may be given several times
     #[arg(long, value_name = "HOST", requires = "http")]
     http_host: Vec<String>,
-    /// An origin whose pages may send HTTP requests, as https://app.example; may be given several times [default: none]
+    /// An origin whose pages may send HTTP requests, as `https://app.example`; may be given several times [default: none]
     #[arg(long, value_name = "ORIGIN", requires = "http")]
     http_origin: Vec<String>,
     #[command(flatten)]

@@ -177,7 +177,7 @@ fn approvals_without_a_guarded_tool_are_a_mistake() {
     tree.change("  tools: [files/read, files/list]\n", "  tools: [files/read]\n  approvals: { timeout: 1h }\n");
     let found: Vec<String> = tree.mistakes().iter().map(|one| one.message.clone()).collect();
     assert!(
-        found.iter().any(|one| one.contains("`approvals` does nothing: no tool of the agent is guarded")),
+        found.iter().any(|one| one.contains("`approvals` does nothing: no listed tool is guarded")),
         "{found:?}"
     );
 }
