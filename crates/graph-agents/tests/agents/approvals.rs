@@ -176,10 +176,7 @@ fn approvals_without_a_guarded_tool_are_a_mistake() {
     let tree = Tree::new();
     tree.change("  tools: [files/read, files/list]\n", "  tools: [files/read]\n  approvals: { timeout: 1h }\n");
     let found: Vec<String> = tree.mistakes().iter().map(|one| one.message.clone()).collect();
-    assert!(
-        found.iter().any(|one| one.contains("`approvals` does nothing: no listed tool is guarded")),
-        "{found:?}"
-    );
+    assert!(found.iter().any(|one| one.contains("`approvals` does nothing: no listed tool is guarded")), "{found:?}");
 }
 
 /// A graph that vouches for an input, and an agent that is guarded itself, are guarded tools of other agents.
