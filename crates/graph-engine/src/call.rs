@@ -499,6 +499,9 @@ pub struct TaskOrigin {
     pub owner: RunId,
     /// The visit that made the call.
     pub by: Parent,
+    /// The link of the first record of the run that made it: another run may have its id later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Digest>,
     /// The hook that made it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
@@ -516,7 +519,8 @@ impl TaskOrigin {
     #[cfg(feature = "tasks")]
     pub(crate) fn of(call: &Call, limits: CallLimits) -> Self {
         let by = Parent::new(call.run.id.clone(), call.step, call.node(), call.item);
-        Self { owner: call.run.root().clone(), by, hook: call.hook().map(str::to_owned), limits }
+        let (owner, hook) = (call.run.root().clone(), call.hook().map(str::to_owned));
+        Self { owner, by, start: call.run.start, hook, limits }
     }
 
     /// Returns the id of the task, which follows from its graph and the call.
@@ -528,7 +532,8 @@ impl TaskOrigin {
         let Parent { run, step, node, item } = &self.by;
         let key = call_key(run, *step, node, *item, self.hook.as_deref());
         let name: String = graph.stem().chars().take(64).collect();
-        let id = format!("{name}-{}", &Digest::of(format!("task {graph} {key}")).to_hex()[..24]);
+        let start = self.start.map_or_else(String::new, |start| start.to_hex());
+        let id = format!("{name}-{}", &Digest::of(format!("task {graph} {key} {start}")).to_hex()[..24]);
         RunId::new(id).expect("a part of a graph's id and hex digits are the id of a run")
     }
 }

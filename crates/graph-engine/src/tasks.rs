@@ -3,7 +3,7 @@
 //! A task is a run of its own in the store. The process that spawned it runs it. If that process dies, a [worker](crate::Worker) that
 //! knows its graph continues it, or whoever waits for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -36,6 +36,8 @@ use crate::store::{Page, Received, RunFilter, RunSummary, Signal, SignalPlace, S
 
 /// The interval at which a task is looked at whose store has no news (R117).
 const LOOK: Duration = Duration::from_millis(500);
+/// The pause before tasks are looked at that may have ended.
+const PAUSE: Duration = Duration::from_millis(10);
 /// The name of the signals that have the messages for an agent.
 const STEER: &str = "steer";
 /// The tool by which the graph of a program lets it run.
@@ -199,8 +201,13 @@ impl Tasks {
         let begin = runtime.begin_with(id.clone(), options);
         let begin = Begin { task: Some(origin), limits, ..begin };
         match runtime.launch(begin, machine, inputs).await {
-            // It runs on by itself.
-            Ok(task) => drop(task),
+            // It runs on by itself. Whoever stopped the run may not have seen it.
+            Ok(task) => {
+                drop(task);
+                if call.is_cancelled() {
+                    self.stop(call, &id, StopTask::Cancel).await?;
+                }
+            }
             Err(StartError::Exists { run }) => {
                 self.of(call, &run).await?;
             }
@@ -226,20 +233,23 @@ impl Tasks {
         let (runtime, store) = self.serving()?;
         let clock = &runtime.inner.clock;
         let until = limit.map(|limit| clock.monotonic().saturating_add(limit));
-        let (mut seen, mut told) = (0, BTreeSet::new());
+        let (mut seen, mut tried, mut open) = (0, BTreeMap::new(), BTreeSet::from_iter(tasks));
         loop {
-            let mut ended = 0;
-            for task in tasks {
+            let mut ended = Vec::new();
+            for &task in &open {
                 let found = self.of(call, task).await?;
                 match found.status {
-                    Status::Running | Status::Waiting => self.go_on(&runtime, &found, &mut told).await,
-                    _ => ended += 1,
+                    Status::Running | Status::Waiting => self.go_on(&runtime, &found, &mut tried).await,
+                    _ => ended.push(task),
                 }
+            }
+            for task in &ended {
+                open.remove(task);
             }
             let left = until.map(|until| until.saturating_sub(clock.monotonic()));
             let is_met = match wait_for {
-                WaitFor::All => ended == tasks.len(),
-                WaitFor::Any => ended > 0 || tasks.is_empty(),
+                WaitFor::All => open.is_empty(),
+                WaitFor::Any => !ended.is_empty() || tasks.is_empty(),
             };
             if is_met || left.is_some_and(|left| left.is_zero()) {
                 let mut outcomes = Vec::with_capacity(tasks.len());
@@ -255,7 +265,11 @@ impl Tasks {
                 }
             };
             tokio::select! {
-                found = news => seen = found,
+                found = news => {
+                    seen = found;
+                    // Other runs are news too.
+                    clock.sleep(left.map_or(PAUSE, |left| left.min(PAUSE))).await;
+                }
                 () = clock.sleep(left.map_or(LOOK, |left| left.min(LOOK))) => {}
                 () = call.cancelled() => {
                     return Err(ActionError::new(Category::Cancelled, "the run was cancelled while it waited for tasks"));
@@ -323,9 +337,12 @@ impl Tasks {
             ),
             StopTask::Cancel | StopTask::Kill => None,
         };
-        let (mut is_first, mut open, mut told) = (true, vec![task.clone()], BTreeSet::new());
-        let mut stopped = false;
+        let (mut is_first, mut open, mut tried) = (true, vec![task.clone()], BTreeMap::new());
+        let (mut stopped, mut seen) = (false, BTreeSet::new());
         while let Some(run) = open.pop() {
+            if !seen.insert(run.clone()) {
+                continue;
+            }
             let asked = match (how, at) {
                 (StopTask::CancelAfter(_), Some(at)) => store.cancel_at(&run, at).await,
                 (StopTask::Kill, _) => store.kill(&run).await,
@@ -345,7 +362,7 @@ impl Tasks {
                 && matches!(found.status, Status::Running | Status::Waiting)
             {
                 // A run that nobody continues ends only if somebody does.
-                self.go_on(&runtime, &found, &mut told).await;
+                self.go_on(&runtime, &found, &mut tried).await;
             }
         }
         Ok(stopped)
@@ -431,15 +448,34 @@ impl Tasks {
         task.is_under(machine.graph()).then_some(machine)
     }
 
-    /// Continues a task that nobody holds, if it can continue.
-    async fn go_on(&self, runtime: &Runtime, task: &RunSummary, told: &mut BTreeSet<RunId>) {
+    /// Continues a task that nobody holds, if it can continue. `tried` has when that was tried before; `None` for one that cannot be
+    /// continued here.
+    async fn go_on(&self, runtime: &Runtime, task: &RunSummary, tried: &mut BTreeMap<RunId, Option<Duration>>) {
+        let at = runtime.inner.clock.monotonic();
+        match tried.get(&task.run) {
+            Some(None) => return,
+            Some(Some(last)) if at.saturating_sub(*last) < LOOK => return,
+            _ => {}
+        }
         let now = || unix_milliseconds(runtime.inner.clock.now());
         let is_due = || task.next_due.is_some_and(|due| unix_milliseconds(due) <= now());
+        if task.holder.is_some() {
+            return;
+        }
+        tried.insert(task.run.clone(), Some(at));
+        let store = runtime.inner.store.as_ref();
+        let has_signals = async {
+            match store {
+                Some(store) => store.inbox(&task.run).await.is_ok_and(|inbox| !inbox.signals.is_empty()),
+                None => false,
+            }
+        };
         let can_continue = match task.status {
             Status::Running => true,
-            _ => task.is_cancelling || is_due(),
+            // A run that still waits is left alone when it is resumed.
+            _ => task.is_cancelling || is_due() || has_signals.await,
         };
-        if task.holder.is_some() || !can_continue {
+        if !can_continue {
             return;
         }
         let Some(machine) = self.graph_of(task) else { return };
@@ -450,9 +486,8 @@ impl Tasks {
             // Somebody else was quicker.
             Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }) => {}
             Err(error) => {
-                if told.insert(task.run.clone()) {
-                    tracing::warn!(run = %task.run, %error, "a task cannot be continued here");
-                }
+                tracing::warn!(run = %task.run, %error, "a task cannot be continued here");
+                tried.insert(task.run.clone(), None);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use graph_engine::{ActionError, Call};
 use graph_model::character::is_invisible;
@@ -39,6 +39,9 @@ const MOST_PAGES: usize = 100;
 
 /// How long a connection and the list of tools may take.
 const GREETING: Duration = Duration::from_secs(30);
+
+/// How long the list of tools counts.
+const MOST_AGE: Duration = Duration::from_secs(60);
 
 /// The most characters of a server's error.
 const MOST_ERROR: usize = 1_000;
@@ -236,16 +239,19 @@ impl McpServers {
             ActionError::permanent(format!("the program has no server `{}`: {known}", tool.server))
         })?;
         let Value::Object(params) = params else { return Err(ActionError::permanent("the parameters are no object")) };
-        match server.call(tool, params.clone()).await {
-            // A server that ended since the last call is asked once more.
-            Err(McpFailure::Unsent(_)) => match server.call(tool, params).await {
-                Ok(value) => Ok(value),
-                Err(McpFailure::Permanent(reason)) => Err(ActionError::permanent(reason)),
-                Err(McpFailure::Transient(reason) | McpFailure::Unsent(reason)) => Err(ActionError::transient(reason)),
-            },
+        let called = async {
+            match server.call(tool, params.clone()).await {
+                // A server that ended since the last call is asked once more.
+                Err(McpFailure::Unsent(_)) => server.call(tool, params).await,
+                called => called,
+            }
+        };
+        let seconds = server.timeout.as_secs();
+        let late = || McpFailure::Transient(format!("the server `{}` took longer than {seconds} s", server.name));
+        match tokio::time::timeout(server.timeout, called).await.unwrap_or_else(|_| Err(late())) {
             Ok(value) => Ok(value),
             Err(McpFailure::Permanent(reason)) => Err(ActionError::permanent(reason)),
-            Err(McpFailure::Transient(reason)) => Err(ActionError::transient(reason)),
+            Err(McpFailure::Transient(reason) | McpFailure::Unsent(reason)) => Err(ActionError::transient(reason)),
         }
     }
 }
@@ -281,14 +287,8 @@ impl NamedServer {
         let unsent = || McpFailure::Unsent(self.lost("the connection was closed").to_string());
         let asked = ConnectionRequest::Call { tool: tool.clone(), params, reply };
         connection.requests.send(asked).await.map_err(|_| unsent())?;
-        let seconds = self.timeout.as_secs();
-        match tokio::time::timeout(self.timeout, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => {
-                Err(McpFailure::Transient(self.lost("the connection was closed during the call").to_string()))
-            }
-            Err(_) => Err(McpFailure::Transient(format!("the server `{}` took longer than {seconds} s", self.name))),
-        }
+        let closed = || McpFailure::Transient(self.lost("the connection was closed during the call").to_string());
+        answer.await.unwrap_or_else(|_| Err(closed()))
     }
 }
 
@@ -335,7 +335,8 @@ struct ServerSession {
     server: String,
     peer: Peer<RoleClient>,
     listener: Listener,
-    tools: Mutex<Option<HashMap<String, DeclaredTool>>>,
+    /// Its tools, and when it declared them.
+    tools: Mutex<Option<(Instant, HashMap<String, DeclaredTool>)>>,
 }
 
 /// Serves the requests of a connection until the server or all callers are gone.
@@ -492,7 +493,11 @@ impl ServerSession {
     /// Returns the tool, if the server declares it as it did when its contract was written.
     async fn declared(&self, tool: &McpTool) -> Result<DeclaredTool, McpFailure> {
         let mut known = self.tools.lock().await;
-        if known.is_none() || self.listener.has_changed.swap(false, Ordering::Relaxed) {
+        // Not every server says that its tools have changed.
+        let is_old = known.as_ref().is_none_or(|(at, _)| at.elapsed() >= MOST_AGE);
+        if self.listener.has_changed.swap(false, Ordering::Relaxed) || is_old {
+            // The declarations before count no more, also if the list fails or is cancelled.
+            *known = None;
             let listed = self.list().await.map_err(|error| match error {
                 McpClientError::Lost { .. } => McpFailure::Transient(error.to_string()),
                 error => McpFailure::Permanent(error.to_string()),
@@ -500,15 +505,14 @@ impl ServerSession {
             let mut tools = HashMap::new();
             for declared in listed {
                 if let Some(twice) = tools.insert(declared.name.clone(), declared) {
-                    *known = None;
                     let reason = format!("declares the tool `{}` twice", shown(&twice.name));
                     return Err(McpFailure::Permanent(self.wrong(reason).to_string()));
                 }
             }
-            *known = Some(tools);
+            *known = Some((Instant::now(), tools));
         }
         let McpTool { server, tool: name, schema } = tool;
-        match known.as_ref().and_then(|tools| tools.get(name)) {
+        match known.as_ref().and_then(|(_, tools)| tools.get(name)) {
             Some(declared) if declared.digest == *schema => Ok(declared.clone()),
             Some(_) => Err(McpFailure::Permanent(format!(
                 "the server `{server}` declares its tool `{name}` otherwise than when its contract was signed: review it, and \

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::combinators::BoxBody;
@@ -19,7 +19,9 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use subtle::ConstantTimeEq as _;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
+use crate::question::PATIENCE;
 use crate::server::{GraphServer, MOST_BYTES};
 
 /// How many connections are open at a time. Further ones are closed at once.
@@ -151,7 +153,10 @@ impl BoundServer {
             .disable_allowed_hosts()
             .disable_allowed_origins()
             .with_max_request_body_bytes(MOST_BYTES);
-        let sessions = Arc::new(LocalSessionManager::default());
+        let mut sessions = LocalSessionManager::default();
+        // A person may think about a question.
+        sessions.session_config.keep_alive = Some(PATIENCE);
+        let sessions = Arc::new(sessions);
         let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
         Ok(Self { listener, address, guard: Arc::new(guard), service })
     }
@@ -165,7 +170,7 @@ impl BoundServer {
     pub async fn serve(self, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
         let mut connections = tokio::task::JoinSet::new();
-        let open = Arc::new(AtomicUsize::new(0));
+        let open = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -177,13 +182,10 @@ impl BoundServer {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            if open.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
-                open.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let (guard, service, address, open) =
-                (Arc::clone(&self.guard), self.service.clone(), self.address, Arc::clone(&open));
+            let Ok(place) = Arc::clone(&open).try_acquire_owned() else { continue };
+            let (guard, service, address) = (Arc::clone(&self.guard), self.service.clone(), self.address);
             connections.spawn(async move {
+                let _place = place;
                 let is_known = AtomicBool::new(false);
                 let answer = service_fn(|request| answered(&guard, &service, address, &is_known, request));
                 let connection = hyper::server::conn::http1::Builder::new()
@@ -197,7 +199,6 @@ impl BoundServer {
                 if ended.is_err() && is_known.load(Ordering::Relaxed) {
                     drop(connection.await);
                 }
-                open.fetch_sub(1, Ordering::Relaxed);
             });
         }
         self.service.config.cancellation_token.cancel();

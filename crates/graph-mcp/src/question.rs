@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use graph_compiler::types::{Type, TypeKind, TypedField};
+use graph_model::character::is_invisible;
 use graph_model::number::read_json;
 use graph_runtime::answer::{Answered, Question};
 use graph_runtime::{AnswerError, ItemId, Map, RunId, Value};
@@ -22,7 +23,7 @@ use crate::server::{ServedGraph, ServerParts, failed};
 const ANSWER: &str = "answer";
 
 /// How long a person may think, where the client keeps the call open meanwhile.
-const PATIENCE: Duration = Duration::from_secs(3_600);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// How long the state of a question can be used.
 const STATE_LIFE: Duration = Duration::from_secs(30 * 86_400);
@@ -111,10 +112,16 @@ impl AskedPerson {
         };
         let role = role.as_ref().map(|role| format!(" as {role}")).unwrap_or_default();
         let text = format!(
-            "{}{payload}\n\n`{node}` of run `{run}` asks. Your answer is signed{role}.",
+            "{}`{node}` of run `{run}` asks. Your answer is signed{role}.\n\n{payload}",
             complaint.unwrap_or_default()
         );
-        text.chars().take(MOST_SHOWN).collect()
+        let is_hidden = |letter: char| (letter.is_control() && letter != '\n') || is_invisible(letter);
+        text.chars().map(|letter| if is_hidden(letter) { ' ' } else { letter }).collect()
+    }
+
+    /// Whether the person sees all of the question: somebody who signs must have seen it.
+    fn is_shown(&self) -> bool {
+        self.text().chars().count() <= MOST_SHOWN
     }
 
     fn params(&self) -> Result<ElicitRequestParams, String> {
@@ -223,7 +230,7 @@ impl ServedGraph {
         };
         let answer = asking.interface().answers.iter().find(|answer| answer.name == question.node)?;
         let form = AnswerForm::of(&answer.ty);
-        Some(AskedPerson { question, form, complaint: None })
+        Some(AskedPerson { question, form, complaint: None }).filter(AskedPerson::is_shown)
     }
 
     /// Signs an answer, and sends it to the run.

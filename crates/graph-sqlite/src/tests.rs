@@ -42,6 +42,7 @@ async fn the_store_passes_the_conformance_suite() {
     };
     conformance::suite(make).await;
     conformance::waiting_suite(make).await;
+    conformance::stopping_suite(make).await;
     conformance::signal_suite(make).await;
     conformance::schedule_suite(make).await;
 }

@@ -12,6 +12,9 @@ use serde_json::json;
 
 use crate::orchestrate::limits_of;
 
+/// The node at which the graph of an agent asks its model.
+const TURN: &str = "think";
+
 /// The parameters of a thread besides its inputs.
 const OWN: [&str; 5] = ["directive_name", "directive", "inputs", "limit_overrides", "async_exec"];
 
@@ -185,5 +188,7 @@ async fn transcript(tasks: &Tasks, call: &Call, thread: &RunId) -> Result<Vec<Va
 /// Returns the results of the turns in the journal of a thread. Secrets are replaced by `[secret]`.
 async fn turns_of(tasks: &Tasks, call: &Call, thread: &RunId) -> Result<Vec<Value>, ActionError> {
     let visits = tasks.visits(call, thread).await?;
-    Ok(visits.into_iter().map(|visit| visit.result).filter(|result| result.get("said").is_some()).collect())
+    // Another node may return something that looks like a turn.
+    let turns = visits.into_iter().filter(|visit| visit.node == TURN && visit.result.get("said").is_some());
+    Ok(turns.map(|visit| visit.result).collect())
 }

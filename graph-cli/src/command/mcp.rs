@@ -136,6 +136,15 @@ impl ServeArguments {
     /// Returns the conditions for HTTP requests.
     fn guard(&self) -> Result<Option<HttpGuard>, RunCommandFailure> {
         let Some(path) = &self.token_file else { return Ok(None) };
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = std::fs::metadata(path).map_or(0, |data| data.permissions().mode());
+            if mode & 0o077 != 0 {
+                let error = format!("{} can be read by others: run `chmod 600` on it", path.display());
+                return Err(RunCommandFailure::new(USAGE, error));
+            }
+        }
         let guard = HttpGuard::new(&read(path)?)
             .map_err(|error| RunCommandFailure::new(USAGE, format_args!("{}: {error}", path.display())))?;
         let guard = self.http_host.iter().fold(guard, HttpGuard::host);

@@ -469,8 +469,9 @@ async fn leave_tasks(runtime: &Runtime, id: &RunId, voice: Voice) {
     let filter = RunFilter { owner: Some(id.clone()), statuses, ..RunFilter::default() };
     let page = Page { size: MAX_TASKS, after: None };
     let count = runtime.runs(&filter, &page).await.map_or(0, |found| found.runs.len());
+    // Tasks of tasks may run too.
+    runtime.shutdown(Duration::ZERO).await;
     if count > 0 {
-        runtime.shutdown(Duration::ZERO).await;
         let (tasks, have, them) = if count == 1 { ("task", "has", "it") } else { ("tasks", "have", "them") };
         voice.note(format_args!("{count} {tasks} of the run {have} not ended: `graph work` continues {them}"));
     }

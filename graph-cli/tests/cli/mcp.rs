@@ -54,7 +54,7 @@ fn place() -> Place {
         let ran = place.graph(arguments);
         assert_eq!(ran.code, 0, "{}", ran.err);
     }
-    place.write("token", "0123456789abcdef0123456789abcdef\n");
+    token(&place, "0123456789abcdef0123456789abcdef\n");
     add(&place, "echo", ECHO);
     place
 }
@@ -187,6 +187,16 @@ fn a_run_that_asks_is_answered_with_graph_answer() {
     assert!(runs.out.contains("\"completed\""), "{}", runs.out);
 }
 
+/// Writes the file of the token, for its owner only.
+fn token(place: &Place, text: &str) {
+    place.write("token", text);
+    chmod(place, "600");
+}
+
+fn chmod(place: &Place, mode: &str) {
+    assert!(std::process::Command::new("chmod").arg(mode).arg(place.path("token")).status().unwrap().success());
+}
+
 #[test]
 fn http_needs_a_token_and_listens_on_the_loopback_interface() {
     let place = place();
@@ -203,7 +213,7 @@ fn http_needs_a_token_and_listens_on_the_loopback_interface() {
     assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("www-authenticate: Bearer"), "{answer}");
     serving.kill().unwrap();
     serving.wait().unwrap();
-    place.write("token", "short\n");
+    token(&place, "short\n");
     for wrong in [
         &["--http", "0"][..],
         &["--token-file", "token"],

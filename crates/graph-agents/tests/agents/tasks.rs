@@ -440,3 +440,47 @@ async fn nobody_spawns_what_a_caller_must_vouch_for(bed: TestBed) {
     }
     assert!(tasks_in(&bed).await.is_empty() && shop.jobs().is_empty());
 }
+
+/// Waits for a signal.
+const ASKS: &str = r#"version: "1.0.0"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+category: shop
+permissions: [rye.execute.tool.none]
+config:
+  signals: { go: { type: object, properties: { word: { type: string } }, required: [word] } }
+  start: pause
+  nodes:
+    pause: { type: wait, signals: [go], assign: { word: "${result.go.word}" }, next: end }
+    end: { type: return, output: { word: "${state.word}" } }
+"#;
+
+/// A task that waits has no holder. Whoever waits for it continues it when it can continue.
+#[graph_test]
+async fn a_task_that_waits_for_a_signal_is_continued_by_whoever_waits_for_it(bed: TestBed) {
+    let nodes = r#"    first:
+      action: { item_id: rye/orchestrate/spawn, params: { target: shop/asks } }
+      assign: { a: "${result.task}" }
+      next: wait
+    wait:
+      action: { item_id: rye/orchestrate/await, params: { tasks: ["${state.a}", "${state.a}"], timeout: 60 } }
+      assign: { tasks: "${result.tasks}", done: "${result.done}" }
+      next: end
+    end: { type: return, output: { tasks: "${state.tasks}", done: "${state.done}" } }
+"#;
+    let shop = Shop::new(&graph("\"rye.execute.tool.*\"", nodes));
+    shop.tree.write("graphs/shop/asks.yaml", ASKS);
+    let (runtime, library, _tasks) = shop.process(&bed, bed.disk().clone());
+    let lead = runtime.start(shop.lead(&library), Map::new()).await.unwrap();
+    let asks = library.graph(&shop.tree.path("graphs/shop/asks.yaml")).unwrap();
+    let task = loop {
+        match tasks_in(&bed).await.pop() {
+            Some(task) if task.status == Status::Waiting => break task.run,
+            _ => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    };
+    let go = graph_runtime::NamedSignal::new("go", json!({ "word": "hi" }));
+    runtime.signal(&asks, &task, go, "1").await.unwrap();
+    let output = lead.await.unwrap().output;
+    assert_eq!((&output["done"], &output["tasks"][1]["output"]), (&json!(true), &json!({ "word": "hi" })), "{output}");
+}

@@ -68,13 +68,21 @@ pub async fn waiting_suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F
     a_run_is_claimed_by_one(&make().await).await;
     runs_that_were_left_behind_are_claimed(&make().await).await;
     a_cancelled_run_that_waits_is_claimed(&make().await).await;
-    a_run_is_cancelled_at_a_time(&make().await).await;
-    a_killed_run_is_cancelled(&make().await).await;
     a_postponed_run_is_not_claimed_before(&make().await).await;
     a_store_has_news(&make().await).await;
     open_waits::open_waits_are_listed_with_what_they_ask(&make().await).await;
     open_waits::a_wait_is_listed_as_long_as_it_is_open(&make().await).await;
     open_waits::waits_come_and_go_between_pages(&make().await).await;
+}
+
+/// As [`waiting_suite`], for a store that also cancels runs [at a time](Store::cancel_at) and [kills](Store::kill) them, as tasks need it.
+///
+/// # Panics
+///
+/// If the store breaks a promise of [`Store`], with the promise.
+pub async fn stopping_suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
+    a_run_is_cancelled_at_a_time(&make().await).await;
+    a_killed_run_is_cancelled(&make().await).await;
 }
 
 fn run(name: &str) -> RunId {

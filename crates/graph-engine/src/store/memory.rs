@@ -606,6 +606,7 @@ mod tests {
     async fn the_store_passes_the_conformance_suite() {
         conformance::suite(|| async { MemoryStore::new() }).await;
         conformance::waiting_suite(|| async { MemoryStore::new() }).await;
+        conformance::stopping_suite(|| async { MemoryStore::new() }).await;
         conformance::signal_suite(|| async { MemoryStore::new() }).await;
         conformance::schedule_suite(|| async { MemoryStore::new() }).await;
         let clock = Arc::new(SetClock::default());

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use graph_mcp::{BoundServer, GraphServer, HttpGuard, TokenError};
+use graph_mcp::{BoundServer, GraphServer, HttpGuard, McpEndpoint, McpServers, TokenError};
+use graph_runtime::tools::McpCalls as _;
+use graph_runtime::{Call, ItemId, ToolConfig};
 use rmcp::model::{CallToolRequest, CancelledNotificationParam, ClientRequest};
 use rmcp::service::{ClientLifecycleMode, PeerRequestOptions, serve_client_with_lifecycle};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -228,4 +230,43 @@ fn a_token_has_enough_plain_characters() {
     }
     let guard = HttpGuard::new(&format!("{TOKEN}\n")).unwrap();
     assert!(!format!("{guard:?}").contains(TOKEN));
+}
+
+/// The client of graphs reaches a server over HTTP, with its token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn graphs_call_the_tools_of_a_server_over_http() {
+    let tree = Tree::new();
+    let listening = Listening::of(&tree.server(), guard()).await;
+    let servers = |token: Option<&str>| {
+        let endpoint = McpEndpoint::Url { url: listening.url.clone(), token: token.map(str::to_owned) };
+        McpServers::new().server_within("shop", endpoint, Duration::from_secs(20))
+    };
+    let good = servers(Some(TOKEN));
+    let tools = good.tools("shop").await.unwrap();
+    let echo = tools.iter().find(|tool| tool.name == "shop_echo").unwrap();
+    let spec = json!({ "server": "shop", "tool": echo.name, "schema": echo.digest.to_hex() });
+    let spec = serde_json::from_value(spec).unwrap();
+    let call = Call::alone(ItemId::new("mcp/shop/echo").unwrap(), Vec::new(), Default::default(), ToolConfig::new());
+    let result = good.call(&call, &spec, json!({ "word": "hello" })).await.unwrap();
+    assert_eq!(result["output"], json!({ "word": "hello", "times": 1 }));
+    for token in [None, Some("another token, which nobody knows")] {
+        let error = servers(token).call(&call, &spec, json!({ "word": "hello" })).await.unwrap_err().to_string();
+        assert!(!error.contains("nobody knows"), "{error}");
+    }
+    // A redirect to the server is not followed.
+    let redirecting = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", redirecting.local_addr().unwrap());
+    let location = listening.url.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = redirecting.accept().await {
+            let mut request = [0; 4096];
+            drop(stream.read(&mut request).await);
+            let answer =
+                format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+            drop(stream.write_all(answer.as_bytes()).await);
+        }
+    });
+    let endpoint = McpEndpoint::Url { url, token: Some(TOKEN.to_owned()) };
+    let redirected = McpServers::new().server_within("shop", endpoint, Duration::from_secs(5));
+    assert!(redirected.tools("shop").await.is_err());
 }

@@ -16,7 +16,7 @@ async fn the_person_at_the_client_answers_a_run() {
         assert_eq!((&result["status"], &result["output"]), (&json!("completed"), &json!({ "decision": "approve" })));
         let asked = client.asked.lock().unwrap().clone();
         let [(message, schema)] = asked.as_slice() else { panic!("{asked:?}") };
-        assert!(message.starts_with("May 5 cents be paid?"), "{message}");
+        assert!(message.ends_with("Your answer is signed.\n\nMay 5 cents be paid?"), "{message}");
         assert_eq!(schema["properties"]["decision"]["enum"], json!(["approve", "refuse"]));
         assert_eq!(schema["required"], json!(["decision"]));
     }

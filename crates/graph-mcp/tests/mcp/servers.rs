@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use graph_mcp::{DeclaredTool, McpClientError, McpEndpoint, McpServers, contract};
 use graph_runtime::tools::{McpCalls as _, mcp};
-use graph_runtime::{ActionError, Call, IndexMap, ItemId, ToolConfig, Value};
+use graph_runtime::{ActionError, Builtins, Call, IndexMap, ItemId, Runtime, ToolConfig, Value};
 use serde_json::json;
 
 /// A server in the language of shells: it answers each line by its method, and counts the calls in a file.
@@ -196,4 +196,26 @@ async fn endless_lists_doubles_and_bad_endpoints_are_refused() {
     }
     let endpoint = McpEndpoint::Command { command: vec!["/nonexistent".to_owned()], env: Vec::new() };
     assert!(McpServers::new().server("shop", endpoint).tools("shop").await.is_err());
+}
+
+graph_runtime::graph!("tests/tree/shop/speak.yaml");
+
+/// A graph that was compiled calls the tool of a server, whose declaration is that of the signed contract.
+#[tokio::test]
+async fn a_compiled_graph_calls_the_tool_of_a_server() {
+    let run = async |scripted: &Scripted| {
+        let tools = ToolConfig::new().mcp(scripted.servers(LONG));
+        let runtime = Runtime::builder().tools(tools).grants(speak::CAPABILITIES).unwrap().build().unwrap();
+        let inputs = speak::Inputs { word: "hi".to_owned() };
+        let ended = runtime.start(Speak::new(Builtins), inputs).await.unwrap().await;
+        ended.map(|finished| finished.to_value()["output"].clone()).map_err(|error| error.to_string())
+    };
+    let scripted = Scripted::new(LISTED, &good());
+    assert_eq!(run(&scripted).await, Ok(json!({ "said": "hi" })));
+    // The result does not have the type of the contract.
+    let wrong = Scripted::new(LISTED, &answer(&json!({ "content": [], "structuredContent": { "said": 7 } })));
+    assert!(run(&wrong).await.unwrap_err().contains("said"));
+    let changed = Scripted::new(&LISTED.replace("Says.", "Deletes."), &good());
+    assert!(run(&changed).await.unwrap_err().contains("graph mcp import"));
+    assert_eq!(changed.log(), "");
 }
