@@ -201,7 +201,7 @@ impl Tasks {
         let begin = runtime.begin_with(id.clone(), options);
         let begin = Begin { task: Some(origin), limits, ..begin };
         match runtime.launch(begin, machine, inputs).await {
-            // It runs on by itself. Whoever stopped the run may not have seen it.
+            // It runs on by itself. A stop of the run may have come before it was there.
             Ok(task) => {
                 drop(task);
                 if call.is_cancelled() {

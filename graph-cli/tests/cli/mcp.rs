@@ -194,7 +194,7 @@ fn token(place: &Place, text: &str) {
 }
 
 fn chmod(place: &Place, mode: &str) {
-    assert!(std::process::Command::new("chmod").arg(mode).arg(place.path("token")).status().unwrap().success());
+    assert!(Command::new("chmod").arg(mode).arg(place.path("token")).status().unwrap().success());
 }
 
 #[test]
@@ -224,6 +224,10 @@ fn http_needs_a_token_and_listens_on_the_loopback_interface() {
         let ran = place.graph(&[&["mcp", "serve"], wrong].concat());
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{wrong:?}: {}", ran.err);
     }
+    token(&place, "0123456789abcdef0123456789abcdef\n");
+    chmod(&place, "640");
+    let ran = place.graph(&["mcp", "serve", "--http", "0", "--token-file", "token"]);
+    assert!(ran.code == 2 && ran.err.contains("token can be read by others: run `chmod 600` on it"), "{}", ran.err);
 }
 
 /// A contract as `docs/mcp.md` shows it.

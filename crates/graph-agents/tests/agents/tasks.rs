@@ -455,7 +455,7 @@ config:
     end: { type: return, output: { word: "${state.word}" } }
 "#;
 
-/// A task that waits has no holder. Whoever waits for it continues it when it can continue.
+/// A task that waits has no holder. A call that waits for the task continues it when it can continue.
 #[graph_test]
 async fn a_task_that_waits_for_a_signal_is_continued_by_whoever_waits_for_it(bed: TestBed) {
     let nodes = r#"    first:
