@@ -115,7 +115,8 @@ pub struct TaskMessage {
 }
 
 impl Tasks {
-    /// Tasks of the graphs that `find` finds by their ids. It fails with the reason why there is such a graph, and its tasks cannot begin.
+    /// Tasks of the graphs that `find` finds by their ids. It returns `None` if there is no such graph, and fails with the reason why one
+    /// that exists cannot be a task.
     pub fn new(find: impl Fn(&ItemId) -> Result<Option<Arc<dyn Machine>>, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(TasksInner { find: Box::new(find), follower: None, runtime: OnceLock::new() }))
     }

@@ -593,32 +593,7 @@ impl World {
                 writeln!(wrong, "{place} has the id of somebody else's task").unwrap();
             }
         }
-        // Each call that the model wanted has one result, under an id that no other call has.
-        for request in &requests {
-            let (mut wanted, mut results) = (Vec::new(), Vec::new());
-            for message in &request.messages {
-                match message {
-                    ModelMessage::Assistant { calls, .. } => {
-                        wanted.extend(calls.iter().map(|call| &call.id));
-                        // Endpoints refuse a talk with other calls in it.
-                        for ModelCall { name, arguments, .. } in calls {
-                            let is_plain =
-                                name.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-".contains(&letter));
-                            if !is_plain || name.is_empty() || name.len() > 64 || !arguments.is_object() {
-                                writeln!(wrong, "a model hears of the call {name:?} with {arguments}").unwrap();
-                            }
-                        }
-                    }
-                    ModelMessage::Tool { id, .. } => results.push(id),
-                    _ => {}
-                }
-            }
-            wanted.sort_unstable();
-            results.sort_unstable();
-            if wanted != results || wanted.windows(2).any(|two| two[0] == two[1]) {
-                writeln!(wrong, "the calls {wanted:?} have the results {results:?}").unwrap();
-            }
-        }
+        wrong.push_str(&wrong_results(&requests));
         // The journals.
         for root in own.iter().filter(|run| run.parent.is_none()) {
             let file = if root.run == id { graph.clone() } else { self.graph(&file_of(&root.graph)) };
@@ -630,6 +605,37 @@ impl World {
         others.shutdown(Duration::ZERO).await;
         wrong
     }
+}
+
+/// Each call that a model wanted has one result, under an id that no other call has. Returns what is wrong with the requests.
+fn wrong_results(requests: &[ModelRequest]) -> String {
+    let mut wrong = String::new();
+    for request in requests {
+        let (mut wanted, mut results) = (Vec::new(), Vec::new());
+        for message in &request.messages {
+            match message {
+                ModelMessage::Assistant { calls, .. } => {
+                    wanted.extend(calls.iter().map(|call| &call.id));
+                    // Endpoints refuse a talk with other calls in it.
+                    for ModelCall { name, arguments, .. } in calls {
+                        let is_plain =
+                            name.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-".contains(&letter));
+                        if !is_plain || name.is_empty() || name.len() > 64 || !arguments.is_object() {
+                            writeln!(wrong, "a model hears of the call {name:?} with {arguments}").unwrap();
+                        }
+                    }
+                }
+                ModelMessage::Tool { id, .. } => results.push(id),
+                _ => {}
+            }
+        }
+        wanted.sort_unstable();
+        results.sort_unstable();
+        if wanted != results || wanted.windows(2).any(|two| two[0] == two[1]) {
+            writeln!(wrong, "the calls {wanted:?} have the results {results:?}").unwrap();
+        }
+    }
+    wrong
 }
 
 /// Returns the file of a graph or agent.
