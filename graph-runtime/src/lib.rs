@@ -120,10 +120,10 @@ pub mod record {
 
     #[doc(inline)]
     pub use graph_engine::record::{
-        Arrival, BranchMemory, Calls, ChangeError, Done, Edit, End, Entry, FIRST_VERSION, FanOut, Follower, Head,
-        InBranch, ItemFailure, Join, JournalError, OpenWait, Opened, Origin, Parent, Payload, Record, Resume,
-        SignedRecord, Snapshot, Start, StateChanges, Status, Step, Take, TakenSignal, TakenWait, Target, TaskOrigin,
-        VERSION, Visit, VisitFailure, hide_encrypted, verified_start,
+        Arrival, BranchMemory, Calls, ChangeError, Continuation, Done, Edit, End, Entry, FIRST_VERSION, FanOut,
+        Follower, Head, InBranch, ItemFailure, Join, JournalError, OpenWait, Opened, Origin, Parent, Payload, Record,
+        Resume, SignedRecord, Snapshot, Start, StateChanges, Status, Step, Take, TakenSignal, TakenWait, Target,
+        TaskOrigin, VERSION, Visit, VisitFailure, hide_encrypted, verified_start,
     };
 }
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use graph_engine::tasks::TaskMessage;
+use graph_engine::tasks::{ContinuedTask, TaskMessage};
 use graph_engine::{ActionError, Call};
 use graph_items::{Directive, Spaces};
+use graph_model::digest::Digest;
 use graph_model::name::ItemId;
 use graph_model::program::{CallLimits, ItemType};
 use graph_model::value::{AsView as _, Map, Value};
@@ -14,6 +15,7 @@ use graph_tools::{ModelTurn, ModelTurns, ToolConfig, plain_tool_name, tool_names
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::context::{self, Context};
 use crate::model::{Model, ModelCall, ModelMessage, ModelReply, ModelRequest, ModelTool, Price, Usage};
 use crate::prompt;
 use crate::talk::{Said, SaidCall};
@@ -85,24 +87,48 @@ impl Agents {
         let directive = self.directive(&request)?;
         let mut talk = Said::read(request.talk.clone())
             .map_err(|error| ActionError::permanent(format!("the talk of the agent cannot be read: {error}")))?;
-        let steered = steered(call, &talk).await?;
-        talk.extend(steered.iter().cloned());
+        let mut new = Vec::new();
+        if talk.is_empty() {
+            new.extend(continued(call).await?);
+        }
+        new.extend(steered(call, &talk).await?);
+        talk.extend(new.iter().cloned().flat_map(Said::unfolded));
+        let recent = context::recent(&talk);
         let names = tool_names(request.tools.iter().map(|tool| tool.id.as_str()), &[ANSWER]);
         let mut messages = vec![ModelMessage::User { text: inputs_text(&request.inputs) }];
-        messages.extend(talk.iter().map(Said::to_message));
+        messages.extend(recent.iter().map(|said| said.to_message()));
+        let window = model.context().map(Context::new);
+        if let Some(window) = window {
+            window.cut_results(&mut messages);
+        }
         let asked = ModelRequest {
             system: prompt::system(&directive),
             messages,
             tools: request.tools_of_model(&names),
             most_tokens: left,
         };
+        if let Some(window) = window.filter(|window| !window.has_room(&asked, &recent)) {
+            let (asked, kept) = window.summary_request(&asked, &directive, &recent)?;
+            let reply = model.reply(asked, &|_| {}).await.map_err(|error| error.to_action_error())?;
+            let (usage, micros) = (reply.usage, cost(&**model, reply.usage));
+            let Some(summary) = window.summary(&reply.text, kept) else {
+                let message =
+                    "the talk of the agent does not fit the context of its model, which wrote no summary of it";
+                return Err(ActionError::permanent(message).with_code("agent_context").with_data(took(usage, micros)));
+            };
+            new.push(summary);
+            return Ok(TurnResult { said: new, calls: Vec::new(), answer: None }.to_value(usage, micros));
+        }
         let delta = |text: &str| call.emit_text(text);
         let reply = model.reply(asked, &delta).await.map_err(|error| error.to_action_error())?;
         let usage = reply.usage;
-        let micros = model.price().map_or(0, |price| price.of(usage));
+        let micros = cost(&**model, usage);
         let has_asked = talk.iter().any(|said| matches!(said, Said::AskAgain { .. }));
         let mut turn = TurnResult::of(&request, &names, reply, has_asked, micros)?;
-        turn.said.splice(0..0, steered);
+        if let (Some(Said::Assistant { prompt, .. }), Some(_)) = (turn.said.first_mut(), window) {
+            *prompt = Some(usage.input).filter(|tokens| *tokens > 0);
+        }
+        turn.said.splice(0..0, new);
         Ok(turn.to_value(usage, micros))
     }
 
@@ -126,7 +152,7 @@ impl Agents {
 
 impl fmt::Debug for Agents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Agents").field("tiers", &self.tiers.keys()).finish_non_exhaustive()
+        f.debug_struct("Agents").field("tiers", &self.tiers).finish_non_exhaustive()
     }
 }
 
@@ -134,6 +160,33 @@ impl ModelTurns for Agents {
     fn turn<'a>(&'a self, call: &'a Call, request: Value) -> ModelTurn<'a> {
         Box::pin(self.turn(call, request))
     }
+
+    fn directive_digest(&self, directive: &str) -> Option<Digest> {
+        let item = self.spaces.find(ItemType::Directive, &ItemId::new(directive).ok()?).ok()?;
+        Some(Digest::of(item.content()))
+    }
+}
+
+/// Returns what a turn cost, in millionths of a US dollar.
+fn cost(model: &dyn Model, usage: Usage) -> u64 {
+    model.price().map_or(0, |price| price.of(usage))
+}
+
+/// Returns what a turn took that failed after the model had replied: the journal has its cost too.
+fn took(usage: Usage, micros: u64) -> Value {
+    json!({ "tokens": usage.input.saturating_add(usage.output), "micros": micros })
+}
+
+/// Returns the talk of the agent that an agent continues, and the message for it, if it does.
+async fn continued(call: &Call) -> Result<Vec<Said>, ActionError> {
+    let Some(tasks) = call.tool_settings::<ToolConfig>().and_then(ToolConfig::own_tasks) else { return Ok(Vec::new()) };
+    let Some(ContinuedTask { run, message, visits, .. }) = tasks.continued(call).await? else { return Ok(Vec::new()) };
+    let talk = Said::read_ended(&visits)
+        .map_err(|error| ActionError::permanent(format!("the talk of thread `{run}` cannot be read: {error}")))?;
+    // Prompts have nothing of it that a summary stands for.
+    let talk = context::recent(&talk).into_iter().cloned().collect();
+    let message = Said::Steer { id: format!("continues {run}"), text: message };
+    Ok(vec![Said::Earlier { thread: run.to_string(), talk }, message])
 }
 
 /// Returns the messages for an agent that is a task, without those that are in the talk. They stay in the inbox of the run, so a turn
@@ -270,7 +323,7 @@ impl TurnResult {
             name: plain_tool_name(name),
             arguments: if is_shallow_object(arguments) { arguments.clone() } else { json!({}) },
         });
-        let mut said = vec![Said::Assistant { text: reply.text.clone(), calls: called.collect() }];
+        let mut said = vec![Said::Assistant { text: reply.text.clone(), calls: called.collect(), prompt: None }];
         let answers: Vec<&ModelCall> = reply.calls.iter().filter(|call| call.name == ANSWER).collect();
         let answer = match answers.as_slice() {
             // A model without calls may answer as text.
@@ -288,9 +341,7 @@ impl TurnResult {
             }
             if has_asked {
                 let message = format!("the model was asked twice, and its answer does not fit: {problems}");
-                // The journal has the cost of this turn too.
-                let took = json!({ "tokens": usage.input.saturating_add(usage.output), "micros": micros });
-                return Err(ActionError::permanent(message).with_code("agent_answer").with_data(took));
+                return Err(ActionError::permanent(message).with_code("agent_answer").with_data(took(usage, micros)));
             }
             said.extend(ids.iter().map(|id| Said::failed(id, "it was not made")));
             let text = format!("This is no answer: {problems}. Call `{ANSWER}`, alone, with an answer that fits.");

@@ -91,6 +91,7 @@ pub struct ChatModel {
     target: ServiceTarget,
     key: Option<Arc<str>>,
     price: Option<Price>,
+    context: Option<u64>,
     silence: Duration,
     most_tokens: Option<u32>,
     answers_as_json: bool,
@@ -104,6 +105,7 @@ pub struct ChatModelBuilder {
     url: String,
     key: Option<Arc<str>>,
     price: Option<Price>,
+    context: Option<u64>,
     silence: Duration,
     most_tokens: Option<u32>,
     answers_as_json: bool,
@@ -149,6 +151,7 @@ impl ChatModel {
             url: protocol.url().to_owned(),
             key: None,
             price: None,
+            context: None,
             silence: SILENCE,
             most_tokens: None,
             answers_as_json: false,
@@ -219,6 +222,10 @@ impl Model for ChatModel {
     fn price(&self) -> Option<Price> {
         self.price
     }
+
+    fn context(&self) -> Option<u64> {
+        self.context
+    }
 }
 
 impl fmt::Debug for ChatModel {
@@ -226,6 +233,10 @@ impl fmt::Debug for ChatModel {
         f.debug_struct("ChatModel")
             .field("protocol", &self.protocol)
             .field("model", &self.target.model.model_name.to_string())
+            .field("url", &self.target.endpoint.base_url())
+            .field("context", &self.context)
+            .field("most_tokens", &self.most_tokens)
+            .field("answers_as_json", &self.answers_as_json)
             .finish_non_exhaustive()
     }
 }
@@ -246,6 +257,12 @@ impl ChatModelBuilder {
     /// Sets the price, which agents need that have a limit on what they spend.
     pub fn price(mut self, price: Price) -> Self {
         self.price = Some(price);
+        self
+    }
+
+    /// Sets how many tokens a prompt and its reply may have together. An agent whose talk becomes longer continues with a summary of it.
+    pub fn context(mut self, tokens: u32) -> Self {
+        self.context = Some(u64::from(tokens));
         self
     }
 
@@ -302,8 +319,8 @@ impl ChatModelBuilder {
             auth,
             model: ModelIden::new(self.protocol.adapter(), self.model),
         };
-        let Self { protocol, key, price, silence, most_tokens, answers_as_json, .. } = self;
-        Ok(ChatModel { client, protocol, target, key, price, silence, most_tokens, answers_as_json })
+        let Self { protocol, key, price, context, silence, most_tokens, answers_as_json, .. } = self;
+        Ok(ChatModel { client, protocol, target, key, price, context, silence, most_tokens, answers_as_json })
     }
 
     fn checked_url(&self) -> Result<Url, ChatModelError> {

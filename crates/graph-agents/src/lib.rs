@@ -21,6 +21,7 @@
 mod agents;
 #[cfg(feature = "chat")]
 mod chat;
+mod context;
 mod model;
 mod prompt;
 mod talk;

@@ -40,6 +40,12 @@ pub trait Model: Send + Sync + fmt::Debug + 'static {
     fn price(&self) -> Option<Price> {
         None
     }
+
+    /// Returns how many tokens a prompt and its reply may have together. An agent whose talk becomes longer asks the model for a summary,
+    /// and continues with it. Without this, the talk is passed on as it is, however long.
+    fn context(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// The price of a model, in millionths of a US dollar for a million tokens.

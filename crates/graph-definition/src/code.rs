@@ -510,7 +510,7 @@ codes! {
         "With `cache_result: true`, the stored result of a call is returned again for the same call. That is wrong if a \
          call does more than return a result, or if its result depends on more than the call. So it is not allowed on a \
          node that runs a graph (the nodes of that graph may have it), that does something with items (they are files that \
-         may change), or that begins an agent's thread. Results with secrets in them are not stored either. Remove \
+         may change), or that begins a thread that is not waited for. Results with secrets in them are not stored either. Remove \
          `cache_result`.";
 
     NO_DIRECTIVE = "G0191"(Deny), "an agent without its directive",

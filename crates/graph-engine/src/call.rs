@@ -47,6 +47,14 @@ pub trait ToolSettings: Any + Send + Sync {
     /// Returns all settings that may change what a tool returns: a result that was kept under other settings is not used
     /// again.
     fn shown(&self) -> String;
+
+    /// Returns everything besides its parameters that the result of a thread depends on: of a call of
+    /// `rye/agent/threads/thread_directive`. `None` if a result for these parameters is not to be kept, as that of a thread that is
+    /// not waited for.
+    fn shown_thread(&self, params: &Value) -> Option<String> {
+        let _ = params;
+        None
+    }
 }
 
 /// The call of a tool: which run, which node, which step.
@@ -103,8 +111,6 @@ pub(crate) struct GraphFacts {
     pub(crate) env: Vec<String>,
     /// For each node, the untrusted parts of its parameters.
     pub(crate) untrusted: Vec<Untrusted>,
-    /// The graph's permissions, for the tasks that it spawns.
-    #[cfg(feature = "tasks")]
     pub(crate) permissions: Grants,
 }
 
@@ -196,6 +202,11 @@ impl RunFacts {
     pub(crate) fn allows(&self, capability: &Capability) -> bool {
         self.ceiling.iter().all(|grants| grants.allow(capability))
     }
+
+    /// Returns the capabilities that the run may use and that its graph permits itself.
+    pub(crate) fn capabilities(&self) -> Grants {
+        self.ceiling.iter().fold(self.graph.permissions.clone(), |all, one| all.narrowed(one))
+    }
 }
 
 impl fmt::Debug for RunFacts {
@@ -236,7 +247,6 @@ impl Call {
             tools: vec![Some(tool)],
             env,
             untrusted: vec![untrusted],
-            #[cfg(feature = "tasks")]
             permissions: Grants::default(),
         };
         let facts = RunFacts {
@@ -508,6 +518,18 @@ pub struct TaskOrigin {
     /// The limits of the task, if it is an agent.
     #[serde(default, skip_serializing_if = "is_unlimited")]
     pub limits: CallLimits,
+    /// The task that it continues, if it is an agent that does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<Continuation>,
+}
+
+/// The task that another one continues: an agent that has ended, and gets a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continuation {
+    /// The run of the task that has ended.
+    pub run: RunId,
+    /// The message, which the model reads after the talk of that task.
+    pub message: String,
 }
 
 fn is_unlimited(limits: &CallLimits) -> bool {
@@ -517,10 +539,10 @@ fn is_unlimited(limits: &CallLimits) -> bool {
 impl TaskOrigin {
     /// The origin of a task that a call spawns.
     #[cfg(feature = "tasks")]
-    pub(crate) fn of(call: &Call, limits: CallLimits) -> Self {
+    pub(crate) fn of(call: &Call, limits: CallLimits, continues: Option<Continuation>) -> Self {
         let by = Parent::new(call.run.id.clone(), call.step, call.node(), call.item);
         let (owner, hook) = (call.run.root().clone(), call.hook().map(str::to_owned));
-        Self { owner, by, start: call.run.start, hook, limits }
+        Self { owner, by, start: call.run.start, hook, limits, continues }
     }
 
     /// Returns the id of the task, which follows from its graph and the call.

@@ -7,7 +7,7 @@ use graph_signing::PublicKey;
 
 use crate::future::BoxFuture;
 use crate::outcome::OutcomeError;
-use crate::record::{End, VerifiedJournal};
+use crate::record::{End, TaskOrigin, VerifiedJournal};
 use crate::run_secrets::hide_encrypted;
 use crate::runtime::Runtime;
 use crate::status::Status;
@@ -21,8 +21,8 @@ use crate::store::{Page, RunFilter, RunSummary, Store, StoreError, Wait, WaitFil
 pub struct RecordedOutcome {
     /// The run.
     pub run: RunId,
-    /// The run whose task it is.
-    pub owner: Option<RunId>,
+    /// The run whose task it is, and the call that spawned it.
+    pub task: Option<TaskOrigin>,
     /// Its graph's id.
     pub graph: String,
     /// The version that the graph's author gave it.
@@ -65,7 +65,7 @@ pub async fn recorded_outcome(
     let start = &journal.start;
     let mut found = RecordedOutcome {
         run: run.clone(),
-        owner: start.task.as_ref().map(|task| task.owner.clone()),
+        task: start.task.clone(),
         graph: start.graph.clone(),
         version: start.version.clone(),
         digest: start.digest,

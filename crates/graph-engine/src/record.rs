@@ -30,7 +30,7 @@ pub use entry::{
 pub use journal::{FIRST_VERSION, Follower, Head, JournalError, SignedRecord, VERSION, verified_start};
 
 pub use crate::activation::Arrival;
-pub use crate::call::{Parent, TaskOrigin};
+pub use crate::call::{Continuation, Parent, TaskOrigin};
 pub use crate::failure::ItemFailure;
 pub use crate::run_secrets::hide_encrypted;
 pub use crate::status::Status;

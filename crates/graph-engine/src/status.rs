@@ -34,6 +34,11 @@ impl Status {
         }
     }
 
+    /// Whether the run has ended, with a result or without. It may still be resumed.
+    pub const fn has_ended(self) -> bool {
+        !matches!(self, Self::Running | Self::Waiting)
+    }
+
     /// Whether the run ended with a result.
     pub const fn has_result(self) -> bool {
         matches!(self, Self::Completed | Self::CompletedWithErrors)

@@ -9,23 +9,24 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use graph_model::capability::{Capability, Grants, Pattern};
+use graph_model::digest::Digest;
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::{CallLimits, ItemType, Verb};
+use graph_model::program::{AGENT_MODEL, CallLimits, ItemType, Verb};
 use graph_model::timestamp::unix_milliseconds;
 use graph_model::value::Value;
 
 use crate::address::Address;
 use crate::admission::granted;
-use crate::call::{Call, TaskOrigin};
+use crate::call::{Call, Continuation, TaskOrigin};
 use crate::engine::Begin;
 use crate::error::{ResumeError, StartError};
 use crate::failure::{ActionError, Category};
-use crate::graph::tables;
+use crate::graph::{GraphTables, tables};
 use crate::graphless::RecordedOutcome;
 use crate::machine::Machine;
 use crate::outcome::OutcomeError;
 use crate::payload::payload;
-use crate::record::Visit;
+use crate::record::{Start, Visit, verified_start};
 use crate::run::Work;
 use crate::runtime::{Options, Runtime};
 use crate::services::RuntimeServices;
@@ -42,8 +43,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 const STEER: &str = "steer";
 /// The tool by which the graph of a program lets it run.
 const PROGRAM: &str = "rye/program/turn";
-/// The tool by which an agent asks its model, and reads its messages.
-const MODEL: &str = "rye/agent/model";
 
 /// The graphs that calls can spawn as tasks, and the runtime that runs them. Clones share both.
 ///
@@ -114,6 +113,18 @@ pub struct TaskMessage {
     pub text: String,
 }
 
+/// The task that another one continues.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ContinuedTask {
+    /// Its run.
+    pub run: RunId,
+    /// The message for the task that continues it.
+    pub message: String,
+    /// Its visits. Secrets are replaced by `[secret]`.
+    pub visits: Vec<Visit>,
+}
+
 impl Tasks {
     /// Tasks of the graphs that `find` finds by their ids. It returns `None` if there is no such graph, and fails with the reason why one
     /// that exists cannot be a task.
@@ -140,6 +151,14 @@ impl Tasks {
         self.0.follower.as_ref().map_or(Ok(None), |follower| follower(directive))
     }
 
+    /// Returns the digest of a graph and its meaning, if there is one with this id.
+    pub fn digest(&self, graph: &ItemId) -> Option<Digest> {
+        let machine = (self.0.find)(graph).ok()??;
+        let code = tables(machine.graph());
+        let meaning = code.settings.meaning.map(|meaning| meaning.to_hex()).unwrap_or_default();
+        Some(Digest::of(format!("{} {meaning}", code.digest)))
+    }
+
     /// Lets a runtime run the tasks: the one whose tools spawn them. The first runtime counts.
     pub fn serve(&self, runtime: &Runtime) {
         self.0.runtime.get_or_init(|| Arc::downgrade(&runtime.inner));
@@ -159,43 +178,51 @@ impl Tasks {
         inputs: Value,
         limits: CallLimits,
     ) -> Result<RunId, ActionError> {
+        self.begin(call, NewTask { graph, inputs, limits, continues: None }).await
+    }
+
+    /// Starts an agent as a task that continues another one, which has ended: with the same inputs, the talk of that one, and a message.
+    /// Returns its id. It is durable as a task that is [spawned](Self::spawn).
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn`](Self::spawn), and if the task is unknown, has not ended, is no agent, or its inputs have secrets.
+    pub async fn resume(
+        &self,
+        call: &Call,
+        task: &RunId,
+        message: &str,
+        limits: CallLimits,
+    ) -> Result<RunId, ActionError> {
         let (runtime, store) = self.serving()?;
-        let facts = &call.run;
-        let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(graph));
-        // The permissions of an agent or a program cover what is inside of its tools too. It spawns only what its contract lists.
-        let tools = &facts.graph.tools;
-        let is_of_contract = tools.iter().flatten().any(|tool| matches!(tool.as_str(), MODEL | PROGRAM));
-        let is_listed = !is_of_contract || tools.iter().flatten().any(|tool| tool == graph);
-        if !is_listed || !facts.allows(&capability) || !facts.graph.permissions.allow(&capability) {
-            let message = format!("Permission denied: '{capability}' not covered by capabilities");
-            return Err(ActionError::permanent(message));
+        let found = self.of(call, task).await?;
+        if !found.status.has_ended() {
+            return Err(ActionError::permanent(format!("task `{task}` has not ended: send it a message instead")));
         }
-        let depth = facts.depth.checked_sub(1).ok_or_else(|| ActionError::permanent(TOO_DEEP))?;
-        let machine = (self.0.find)(graph).map_err(ActionError::permanent)?;
-        let machine = machine.ok_or_else(|| ActionError::permanent(format!("there is no graph or agent `{graph}`")))?;
-        if tables(machine.graph()).settings.trusted_inputs {
-            let message = format!(
-                "`{graph}` is no task: some of its inputs are sinks or guarded, and only the author of a graph may choose them: call it by a node"
-            );
-            return Err(ActionError::permanent(message));
+        let start = started(&runtime, &*store, task).await?;
+        if start.task.as_ref().map(|origin| &origin.owner) != Some(call.run.root()) {
+            return Err(unknown(task));
         }
-        let origin = TaskOrigin::of(call, limits);
+        if start.encryption_key.is_some() {
+            return Err(ActionError::permanent(format!("task `{task}` cannot be continued: its graph has secrets")));
+        }
+        let graph = ItemId::new(start.graph.as_str()).map_err(|error| ActionError::permanent(error.to_string()))?;
+        let continues = Some(Continuation { run: task.clone(), message: message.to_owned() });
+        self.begin(call, NewTask { graph: &graph, inputs: start.inputs, limits, continues }).await
+    }
+
+    async fn begin(&self, call: &Call, task: NewTask<'_>) -> Result<RunId, ActionError> {
+        let (runtime, store) = self.serving()?;
+        let NewTask { graph, inputs, limits, continues } = task;
+        may_spawn(call, graph)?;
+        let machine = self.target(graph, continues.as_ref())?;
+        let depth = call.run.depth.checked_sub(1).ok_or_else(|| ActionError::permanent(TOO_DEEP))?;
+        let origin = TaskOrigin::of(call, limits, continues);
         let id = origin.task_id(&tables(machine.graph()).id);
-        let statuses = vec![Status::Running, Status::Waiting];
-        let filter = RunFilter { owner: Some(origin.owner.clone()), statuses, ..RunFilter::default() };
-        let unfinished = store.runs(&filter, &Page { size: MAX_TASKS, after: None }).await.map_err(failed)?.runs;
-        if unfinished.len() >= MAX_TASKS && unfinished.iter().all(|task| task.run != id) {
-            let message =
-                format!("run `{}` has {MAX_TASKS} tasks that have not ended, which is the limit", origin.owner);
-            return Err(ActionError::permanent(message));
-        }
-        let ceiling: Vec<Grants> = facts.ceiling.iter().chain([&facts.graph.permissions]).cloned().collect();
-        let patterns = granted(&*machine, &ceiling);
-        let patterns = patterns.iter().map(Pattern::new).collect::<Result<Vec<_>, _>>();
-        let capabilities = patterns.map_err(|error| ActionError::permanent(error.to_string()))?;
+        has_room(&*store, &origin.owner, &id).await?;
         let options = Options {
             run: Some(id.clone()),
-            capabilities: Some(Grants::new(capabilities)),
+            capabilities: Some(capabilities_of_task(call, &*machine)?),
             depth: Some(depth),
             ..Options::default()
         };
@@ -216,6 +243,24 @@ impl Tasks {
             Err(error) => return Err(ActionError::permanent(error.to_string())),
         }
         Ok(id)
+    }
+
+    /// Finds the graph of a new task.
+    fn target(&self, graph: &ItemId, continues: Option<&Continuation>) -> Result<Arc<dyn Machine>, ActionError> {
+        let machine = (self.0.find)(graph).map_err(ActionError::permanent)?;
+        let machine =
+            machine.ok_or_else(|| ActionError::permanent(format!("there is no graph, agent or tool `{graph}`")))?;
+        let code = tables(machine.graph());
+        if code.settings.trusted_inputs {
+            let message = format!(
+                "`{graph}` is no task: some of its inputs are sinks or guarded, and only the author of a graph may choose them: call it by a node"
+            );
+            return Err(ActionError::permanent(message));
+        }
+        if let Some(Continuation { run, .. }) = continues.filter(|_| !is_agent(code)) {
+            return Err(ActionError::permanent(format!("task `{run}` is no agent, and cannot be continued")));
+        }
+        Ok(machine)
     }
 
     /// Waits until tasks of the run have ended, or until a time is over. Returns all of them, in their order. Continues those that nobody
@@ -239,9 +284,10 @@ impl Tasks {
             let mut ended = Vec::new();
             for &task in &open {
                 let found = self.of(call, task).await?;
-                match found.status {
-                    Status::Running | Status::Waiting => self.go_on(&runtime, &found, &mut tried).await,
-                    _ => ended.push(task),
+                if found.status.has_ended() {
+                    ended.push(task);
+                } else {
+                    self.go_on(&runtime, &found, &mut tried).await;
                 }
             }
             for task in &ended {
@@ -292,10 +338,41 @@ impl Tasks {
             error => ActionError::permanent(error.to_string()),
         })?;
         // The store's word for the owner is not signed.
-        if outcome.owner.as_ref() != Some(call.run.root()) {
+        if outcome.task.as_ref().map(|origin| &origin.owner) != Some(call.run.root()) {
             return Err(unknown(task));
         }
         Ok(outcome)
+    }
+
+    /// Returns all tasks that continue each other and one of which is `task`, the oldest first. The journals of all tasks of the same graph
+    /// are read for that.
+    ///
+    /// # Errors
+    ///
+    /// As [`outcome`](Self::outcome).
+    pub async fn chain(&self, call: &Call, task: &RunId) -> Result<Vec<RecordedOutcome>, ActionError> {
+        let (_, store) = self.serving()?;
+        let graph = Some(self.outcome(call, task).await?.graph);
+        let filter = RunFilter { owner: Some(call.run.root().clone()), graph, ..RunFilter::default() };
+        let (mut all, mut before) = (Vec::new(), BTreeMap::new());
+        for found in tasks_of(&*store, &filter).await.map_err(failed)?.into_iter().rev() {
+            let outcome = self.outcome(call, &found.run).await?;
+            let continues = outcome.task.as_ref().and_then(|origin| origin.continues.as_ref());
+            before.extend(continues.map(|continues| (outcome.run.clone(), continues.run.clone())));
+            all.push(outcome);
+        }
+        let first_of = |run: &RunId| {
+            let mut first = run;
+            // No journal says that a run continues a later one, but nothing else would end a circle.
+            for _ in 0..before.len() {
+                let Some(earlier) = before.get(first) else { break };
+                first = earlier;
+            }
+            first.clone()
+        };
+        let first = first_of(task);
+        all.retain(|outcome| first_of(&outcome.run) == first);
+        Ok(all)
     }
 
     /// Returns the visits of a task of the run, as its journal has them. Secrets are replaced by `[secret]`.
@@ -360,7 +437,7 @@ impl Tasks {
             open.extend(tasks_of(&*store, &filter).await.map_err(failed)?.into_iter().map(|found| found.run));
             if at.is_none()
                 && let Ok(found) = store.find(&run).await
-                && matches!(found.status, Status::Running | Status::Waiting)
+                && !found.status.has_ended()
             {
                 // A run that nobody continues ends only if somebody does.
                 self.go_on(&runtime, &found, &mut tried).await;
@@ -380,7 +457,7 @@ impl Tasks {
         let machine = self.graph_of(&found);
         let machine =
             machine.ok_or_else(|| ActionError::permanent(format!("the graph of task `{task}` is not here")))?;
-        if !tables(machine.graph()).tools.iter().any(|tool| tool.name() == MODEL) {
+        if !is_agent(tables(machine.graph())) {
             return Err(ActionError::permanent(format!("task `{task}` is no agent, and reads no messages")));
         }
         let key = runtime.inner.key.clone().ok_or_else(no_store)?;
@@ -421,6 +498,26 @@ impl Tasks {
             is_received(&address, &key, &signal).then_some(TaskMessage { id: signal.id, text })
         });
         Ok(messages.collect())
+    }
+
+    /// Returns the task that the run of a call continues, with its visits, if the run is a task that does.
+    ///
+    /// # Errors
+    ///
+    /// If the journal of one of them cannot be read or was changed, or the other is no task of the same owner.
+    pub async fn continued(&self, call: &Call) -> Result<Option<ContinuedTask>, ActionError> {
+        let Ok((runtime, store)) = self.serving() else { return Ok(None) };
+        if call.run.parent.is_some() || call.run.start.is_none() {
+            return Ok(None);
+        }
+        let Some(own) = started(&runtime, &*store, &call.run.id).await?.task else { return Ok(None) };
+        let Some(Continuation { run, message }) = own.continues else { return Ok(None) };
+        let other = started(&runtime, &*store, &run).await?;
+        if other.task.is_none_or(|origin| origin.owner != own.owner) {
+            return Err(unknown(&run));
+        }
+        let visits = runtime.history(&run).await.map_err(|error| ActionError::permanent(error.to_string()))?;
+        Ok(Some(ContinuedTask { run, message, visits }))
     }
 
     /// Returns the runtime and its store.
@@ -492,6 +589,60 @@ impl Tasks {
             }
         }
     }
+}
+
+/// A task that is about to begin.
+struct NewTask<'a> {
+    graph: &'a ItemId,
+    inputs: Value,
+    limits: CallLimits,
+    continues: Option<Continuation>,
+}
+
+/// Fails unless a call may spawn a task of a graph.
+fn may_spawn(call: &Call, graph: &ItemId) -> Result<(), ActionError> {
+    let facts = &call.run;
+    let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(graph));
+    // The permissions of an agent or a program cover what is inside of its tools too. It spawns only what its contract lists.
+    let tools = &facts.graph.tools;
+    let is_of_contract = tools.iter().flatten().any(|tool| matches!(tool.as_str(), AGENT_MODEL | PROGRAM));
+    let is_listed = !is_of_contract || tools.iter().flatten().any(|tool| tool == graph);
+    if is_listed && facts.allows(&capability) && facts.graph.permissions.allow(&capability) {
+        return Ok(());
+    }
+    Err(ActionError::permanent(format!("Permission denied: '{capability}' not covered by capabilities")))
+}
+
+/// Fails if a run has as many tasks as it may have, without the one that has this id.
+async fn has_room(store: &dyn Store, owner: &RunId, task: &RunId) -> Result<(), ActionError> {
+    let statuses = vec![Status::Running, Status::Waiting];
+    let filter = RunFilter { owner: Some(owner.clone()), statuses, ..RunFilter::default() };
+    let unfinished = store.runs(&filter, &Page { size: MAX_TASKS, after: None }).await.map_err(failed)?.runs;
+    if unfinished.len() < MAX_TASKS || unfinished.iter().any(|found| found.run == *task) {
+        return Ok(());
+    }
+    let message = format!("run `{owner}` has {MAX_TASKS} tasks that have not ended, which is the limit");
+    Err(ActionError::permanent(message))
+}
+
+/// Returns what a task may use: what the call that spawns it may.
+fn capabilities_of_task(call: &Call, machine: &dyn Machine) -> Result<Grants, ActionError> {
+    let ceiling: Vec<Grants> = call.run.ceiling.iter().chain([&call.run.graph.permissions]).cloned().collect();
+    let patterns = granted(machine, &ceiling);
+    let patterns = patterns.iter().map(Pattern::new).collect::<Result<Vec<_>, _>>();
+    patterns.map(Grants::new).map_err(|error| ActionError::permanent(error.to_string()))
+}
+
+/// Whether a graph is that of an agent.
+fn is_agent(code: &GraphTables) -> bool {
+    code.tools.iter().any(|tool| tool.name() == AGENT_MODEL)
+}
+
+/// Returns the beginning of a run, as its verified journal says.
+async fn started(runtime: &Runtime, store: &dyn Store, run: &RunId) -> Result<Start, ActionError> {
+    let key = runtime.inner.key.as_ref().ok_or_else(no_store)?.public();
+    let signed = store.load(run).await.map_err(failed)?;
+    verified_start(run, &signed, &key).map_err(|error| ActionError::permanent(format!("run `{run}`: {error}")))
 }
 
 /// Returns all runs that a filter accepts.

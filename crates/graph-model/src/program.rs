@@ -27,6 +27,8 @@ pub const RETRIES: &str = "_retries";
 pub const INTERNAL: &str = "rye/agent/threads/internal/";
 /// The tool by which a graph hands work to an agent; the engine adds facts about the run that hands it over (R178).
 pub const THREAD_DIRECTIVE: &str = "rye/agent/threads/thread_directive";
+/// The tool by which the graph of an agent asks its model. Its result has the agent's own type.
+pub const AGENT_MODEL: &str = "rye/agent/model";
 /// The tool whose answer steers the run, if a hook calls it (R152).
 pub const CONTROL: &str = "rye/agent/threads/internal/control";
 

@@ -81,6 +81,14 @@ pub enum FilesError {
         /// The graph that the journal names.
         found: String,
     },
+    /// A grant in a run's first record is no pattern of capabilities.
+    #[error("the grants of run `{run}` cannot be read: {reason}")]
+    Grants {
+        /// The run.
+        run: RunId,
+        /// Why.
+        reason: String,
+    },
     /// Records arrived for a run whose beginning was not seen.
     #[error("run `{0}` was seen from its middle on; rebuild its files")]
     Middle(RunId),

@@ -16,7 +16,7 @@ use graph_engine::failure::HeldFailure;
 use graph_engine::machine::{Keep, Topology, TopologyKind};
 use graph_engine::record::hide_encrypted;
 use graph_engine::record::{
-    Edit, End, Entry, ItemFailure, Parent, Record, Snapshot, Start, Status, Step, Take, Target, Visit,
+    Edit, End, Entry, ItemFailure, Record, Snapshot, Start, Status, Step, Take, Target, TaskOrigin, Visit,
 };
 
 /// The number of steps up to which a snapshot is made after each step; then it is made after every second, fourth … step.
@@ -30,7 +30,12 @@ pub(crate) struct RunProjection {
     pub(crate) run: RunId,
     /// The version of the runtime that writes the files.
     pub(crate) version: String,
-    pub(crate) parent: Option<Parent>,
+    /// The run that it is nested in, or whose task it is.
+    pub(crate) parent: Option<RunId>,
+    /// The task that it continues, if it does.
+    pub(crate) continues: Option<RunId>,
+    /// Whether its graph is that of an agent.
+    pub(crate) is_agent: bool,
     /// Whether it began in another run.
     is_fork: bool,
     /// The digest of the graph that it began under. It may continue under another text of the same meaning.
@@ -99,6 +104,8 @@ impl RunProjection {
             run,
             version,
             parent: None,
+            continues: None,
+            is_agent: false,
             is_fork: false,
             started_at: String::new(),
             at: String::new(),
@@ -192,7 +199,12 @@ impl RunProjection {
         self.begun_under = start.digest;
         self.turn();
         self.inputs = start.inputs;
-        self.parent = start.parent;
+        let (owner, continues) = match start.task {
+            Some(TaskOrigin { owner, continues, .. }) => (Some(owner), continues.map(|before| before.run)),
+            None => (None, None),
+        };
+        self.parent = start.parent.map(|parent| parent.run).or(owner);
+        self.continues = continues;
         self.is_fork = start.from.is_some();
         let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
         self.keys = self.topology.keys.iter().filter_map(initial).collect();

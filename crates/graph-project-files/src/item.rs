@@ -25,7 +25,7 @@ pub(crate) fn text(facts: &RunProjection, bound: Option<&Bound>, key: &dyn Signe
     let RunProjection { topology, run, parent, steps, .. } = facts;
     let graph = &topology.id;
     let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
-    let parent = parent.as_ref().map_or_else(String::new, |parent| scalar(parent.run.as_str()));
+    let parent = parent.as_ref().map_or_else(String::new, |parent| scalar(parent.as_str()));
     let (status, node) = (facts.status.name(), scalar(facts.current_node()));
     let (started, updated) = (whole_second(&facts.started_at), whole_second(&facts.at));
     let bound = bound.map_or_else(String::new, |Bound { bytes, hash }| {

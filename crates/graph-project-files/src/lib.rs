@@ -18,6 +18,7 @@ mod page;
 #[cfg(feature = "sqlite")]
 mod registry;
 mod store;
+mod thread;
 mod transcript;
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,6 +27,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use graph_model::name::RunId;
+use graph_model::program::AGENT_MODEL;
 use graph_signing::{SecretKey, Signer};
 
 pub use graph_model::name::GraphId;
@@ -50,6 +52,7 @@ use graph_engine::record::{self, JournalError, Record, SignedRecord, verified_st
 use graph_engine::store::Store;
 use journal::JournalFile;
 use page::PageContents;
+use thread::GraphRights;
 use transcript::Transcript;
 
 /// Writes the files of a project's runs. Clones share everything: one is given to
@@ -99,6 +102,7 @@ struct Keeper {
     journal: JournalFile,
     transcript: Transcript,
     page: PageContents,
+    rights: GraphRights,
 }
 
 impl ProjectFiles {
@@ -293,12 +297,15 @@ impl FilesAtWork {
 
 impl Keeper {
     fn new(run: &RunId, graph: &CompiledGraph, version: String) -> Self {
-        let facts = RunProjection::new(run.clone(), graph.topology(), version);
+        let code = tables(graph);
+        let mut facts = RunProjection::new(run.clone(), graph.topology(), version);
+        facts.is_agent = code.tools.iter().any(|tool| tool.name() == AGENT_MODEL);
         Self {
             facts,
             journal: JournalFile::default(),
             transcript: Transcript::default(),
             page: PageContents::default(),
+            rights: GraphRights::of(code),
         }
     }
 
@@ -324,6 +331,10 @@ impl Keeper {
                     continue;
                 }
             };
+            if let record::Entry::Start(start) = &record.entry {
+                let text = self.rights.text(&self.facts.run, start, &record.at, signer);
+                check(text.and_then(|text| disk.replace(&thread::file(&self.facts.run), text.as_bytes())));
+            }
             let additions = self.facts.take(record);
             if additions.moments.is_empty() {
                 continue;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use graph_model::name::RunId;
 use graph_model::timestamp;
 use graph_model::value::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
@@ -85,6 +86,10 @@ pub struct RegistryEntry {
     pub pid: Option<u32>,
     /// How many threads it began.
     pub spawned: u64,
+    /// How often it asked its model, if it is an agent.
+    pub turns: u64,
+    /// How much that cost, in US dollars.
+    pub spend: f64,
     /// The thread that it continues.
     pub continuation_of: Option<String>,
     /// The thread that continues it.
@@ -94,7 +99,7 @@ pub struct RegistryEntry {
 }
 
 const COLUMNS: &str = "thread_id, directive, parent_id, status, created_at, updated_at, completed_at, result, pid, \
-                       spawn_count, continuation_of, continuation_thread_id, chain_root_id";
+                       spawn_count, continuation_of, continuation_thread_id, chain_root_id, turns, spend";
 
 impl Registry {
     pub(crate) fn open(disk: &Disk) -> Result<Self, FilesError> {
@@ -117,7 +122,7 @@ impl Registry {
 
     /// Records the status of a run; `pid` is the process that it runs in, if known.
     pub(crate) fn note(&self, facts: &RunProjection, pid: Option<u32>) -> Result<(), FilesError> {
-        let parent = facts.parent.as_ref().map(|parent| parent.run.as_str());
+        let parent = facts.parent.as_ref().map(RunId::as_str);
         let result = facts.result().map(|result| result.to_string());
         self.with(|connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -138,6 +143,21 @@ impl Registry {
                     pid,
                 ],
             )?;
+            if let Some(AgentCost { turns, dollars }) = facts.agent_cost() {
+                let change = "UPDATE threads SET turns = ?2, spend = ?3 WHERE thread_id = ?1";
+                transaction.execute(change, params![facts.run.as_str(), turns, dollars])?;
+            }
+            if let Some(before) = facts.continues.as_ref().map(RunId::as_str) {
+                transaction.execute(
+                    "UPDATE threads SET continuation_of = ?2,
+                         chain_root_id = coalesce((SELECT chain_root_id FROM threads WHERE thread_id = ?2), ?2)
+                     WHERE thread_id = ?1",
+                    params![facts.run.as_str(), before],
+                )?;
+                // It has ended, and has the status with which it did.
+                let change = "UPDATE threads SET continuation_thread_id = ?2 WHERE thread_id = ?1";
+                transaction.execute(change, params![before, facts.run.as_str()])?;
+            }
             if let Some(parent) = parent {
                 transaction.execute(
                     "UPDATE threads SET spawn_count = (SELECT count(*) FROM threads WHERE parent_id = ?1)
@@ -270,7 +290,20 @@ impl Threads for Registry {
     }
 }
 
+/// The turns of an agent and their cost.
+struct AgentCost {
+    turns: u64,
+    dollars: f64,
+}
+
 impl RunProjection {
+    /// Returns what the turns of the run took, if its graph is that of an agent.
+    fn agent_cost(&self) -> Option<AgentCost> {
+        let state = self.is_agent.then(|| self.state())?;
+        let (turns, micros) = (state.get("turns")?.as_u64()?, state.get("micros")?.as_u64()?);
+        Some(AgentCost { turns, dollars: micros as f64 / 1e6 })
+    }
+
     /// Returns the result of a run, if it has one (R245, R313).
     fn result(&self) -> Option<Value> {
         let end = self.end.as_ref()?;
@@ -336,6 +369,8 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<RegistryEntry> {
         continuation_of: row.get(10)?,
         continuation: row.get(11)?,
         chain_root: row.get(12)?,
+        turns: row.get::<_, Option<u64>>(13)?.unwrap_or_default(),
+        spend: row.get::<_, Option<f64>>(14)?.unwrap_or_default(),
     })
 }
 

@@ -12,7 +12,9 @@ use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, PublicKey
 
 use crate::disk::Disk;
 use crate::transcript::{Rules, VerifiedTranscript, signatures, verify_transcript};
-use crate::{FilesError, Keeper, Objects, StateItem, item, journal, load, page, read_state_item, transcript_file};
+use crate::{
+    FilesError, Keeper, Objects, StateItem, item, journal, load, page, read_state_item, thread, transcript_file,
+};
 use graph_engine::EncryptionKey;
 use graph_engine::machine::CompiledGraph;
 use graph_engine::machine::Machine;
@@ -207,6 +209,9 @@ impl ProjectStore {
             let opened = signature::open(ItemKind::Knowledge, &text).ok();
             found.extend(opened.map(|opened| (opened.envelope.digest, opened.envelope.signature)));
         }
+        let text = self.disk.read(&thread::file(run))?.unwrap_or_default();
+        let envelope = thread::envelope(&text);
+        found.extend(envelope.map(|envelope| (envelope.digest, envelope.signature)));
         Ok(Signed { key: key.clone(), fingerprint: key.fingerprint(), found })
     }
 

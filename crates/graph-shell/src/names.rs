@@ -365,7 +365,7 @@ const ENDINGS: &[&str] = &[
 ];
 
 /// The variables that the runtime sets for each command that it starts.
-pub const RESERVED: [&str; 2] = ["RYE_IDEMPOTENCY_KEY", "RYE_ATTEMPT"];
+pub const RESERVED: [&str; 3] = ["RYE_IDEMPOTENCY_KEY", "RYE_ATTEMPT", "RYE_PARENT_THREAD_ID"];
 
 /// Whether bash fills a variable with values that a command receives from elsewhere.
 pub(super) fn is_copied(name: &str) -> bool {

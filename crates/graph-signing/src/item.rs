@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value};
 
 use crate::envelope::{Envelope, EnvelopeError, PREFIX};
-use crate::key::{Fingerprint, SecretKey, Signer};
+use crate::key::{Fingerprint, Signer};
 use crate::ring::{KeyFile, KeyRing};
 use graph_model::digest::Digest;
 use graph_model::timestamp;
@@ -301,7 +301,7 @@ fn why_unsigned(kind: ItemKind, text: &str) -> &'static str {
 const SIGNATURE_FIELD: &str = "_signature";
 
 /// Signs a JSON object over its canonical form, replacing any signature that it has (R32).
-pub fn sign_json(object: &mut Map<String, Value>, key: &SecretKey, at: SystemTime) {
+pub fn sign_json(object: &mut Map<String, Value>, key: &(impl Signer + ?Sized), at: SystemTime) {
     object.shift_remove(SIGNATURE_FIELD);
     let envelope = sign_digest(&json_digest(object), key, at);
     object.insert(SIGNATURE_FIELD.to_owned(), Value::String(envelope.to_string()));
@@ -337,6 +337,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::SecretKey;
 
     const BODY: &str = "version: \"1.0.0\"\nscript: |\n  # rye:signed:not a signature, content\n  echo hi\n";
 

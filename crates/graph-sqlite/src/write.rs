@@ -713,7 +713,7 @@ impl WriteContext<'_> {
     /// Changes what a run waits for. A run that ended waits for nothing.
     fn change_waits(&self, number: i64, status: Status, waits: &WaitChanges) -> Result<(), rusqlite::Error> {
         let transaction = self.transaction;
-        let is_over = !matches!(status, Status::Running | Status::Waiting);
+        let is_over = status.has_ended();
         if waits.is_empty() && !is_over {
             return Ok(());
         }

@@ -10,6 +10,8 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 
 use graph_engine::{BuildError, ToolSettings};
+#[cfg(feature = "tasks")]
+use graph_model::value::Value;
 
 use crate::mcp::McpCalls;
 use crate::model::ModelTurns;
@@ -48,6 +50,7 @@ pub struct ToolConfig {
     #[cfg(feature = "tasks")]
     tasks: Option<graph_engine::Tasks>,
     mcp: Option<Arc<dyn McpCalls>>,
+    names_threads: bool,
 }
 
 impl ToolSettings for ToolConfig {
@@ -60,6 +63,15 @@ impl ToolSettings for ToolConfig {
         }
         #[cfg(not(feature = "files"))]
         format!("{self:?}")
+    }
+
+    #[cfg(feature = "tasks")]
+    fn shown_thread(&self, params: &Value) -> Option<String> {
+        let thread = crate::threads::ThreadParams::read(params.clone()).ok().filter(|thread| !thread.is_async)?;
+        let tasks = self.tasks.as_ref()?;
+        let agent = tasks.follower(&thread.directive).ok()??;
+        let (agent, directive) = (tasks.digest(&agent)?, self.agents.as_ref()?.directive_digest(&thread.directive)?);
+        Some(format!("{agent} {directive}"))
     }
 }
 
@@ -80,6 +92,7 @@ impl ToolConfig {
             #[cfg(feature = "tasks")]
             tasks: None,
             mcp: None,
+            names_threads: false,
         }
     }
 
@@ -119,6 +132,19 @@ impl ToolConfig {
     /// Returns what asks the servers, if the program has it.
     pub(crate) fn mcp_calls(&self) -> Option<&dyn McpCalls> {
         self.mcp.as_deref()
+    }
+
+    /// Tells each command and program that a run starts which run that is, in the variable `RYE_PARENT_THREAD_ID`. A `graph run` among
+    /// them has at most the permissions of that run: those in its thread file, which `ProjectFiles` writes. Without that file it has
+    /// none.
+    #[must_use]
+    pub fn name_threads(mut self) -> Self {
+        self.names_threads = true;
+        self
+    }
+
+    pub(crate) fn names_threads(&self) -> bool {
+        self.names_threads
     }
 
     /// Allows the file tools (`rye/file-system/…`) to work below `directory`, and nowhere else.
@@ -207,6 +233,7 @@ impl fmt::Debug for ToolConfig {
         shown.field("programs", &self.programs);
         #[cfg(feature = "http")]
         shown.field("http", &self.http);
+        shown.field("agents", &self.agents).field("mcp", &self.mcp);
         shown.finish()
     }
 }

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use graph_engine::{ActionError, Call};
+use graph_model::digest::Digest;
 use graph_model::value::Value;
 
 /// The future of a turn.
@@ -15,6 +16,12 @@ pub trait ModelTurns: Send + Sync + fmt::Debug + 'static {
     /// Makes one turn of an agent, whose graph asks for it: returns the messages of the turn, the calls that the model wants, its answer,
     /// and what it took.
     fn turn<'a>(&'a self, call: &'a Call, request: Value) -> ModelTurn<'a>;
+
+    /// Returns the digest of a directive as it is now. `None` if it cannot be found, or if results of agents that follow it are not to be kept.
+    fn directive_digest(&self, directive: &str) -> Option<Digest> {
+        let _ = directive;
+        None
+    }
 }
 
 /// Performs `rye/agent/model`.

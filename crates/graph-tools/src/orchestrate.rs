@@ -103,10 +103,7 @@ pub(super) async fn perform(name: &str, call: &Call, params: Value) -> Result<Va
         }
         _ => {
             let SteerParams { task, message } = SteerParams::from_value(params)?;
-            if message.len() > MAX_MESSAGE {
-                let reason = format!("a message has at most {MAX_MESSAGE} bytes, and this one has {}", message.len());
-                return Err(ActionError::permanent(reason));
-            }
+            is_short(&message)?;
             tasks.steer(call, &run(&task)?, &message).await?;
             Ok(json!({ "sent": true }))
         }
@@ -133,12 +130,21 @@ async fn wait(tasks: &Tasks, call: &Call, params: AwaitParams) -> Result<Value, 
         other => return Err(Mismatch::new("`all` or `any`", View::Text(other)).inside("mode").into()),
     };
     let outcomes = tasks.wait(call, &runs(&named)?, wait_for, limit(timeout)?).await?;
-    let ended = outcomes.iter().filter(|task| has_ended(task)).count();
+    let ended = outcomes.iter().filter(|task| task.status.has_ended()).count();
     let done = match wait_for {
         WaitFor::All => ended == outcomes.len(),
         WaitFor::Any => ended > 0,
     };
     Ok(json!({ "done": done, "tasks": outcomes.into_iter().map(shown).collect::<Vec<_>>() }))
+}
+
+/// Fails if a message is too long.
+pub(super) fn is_short(message: &str) -> Result<(), ActionError> {
+    if message.len() <= MAX_MESSAGE {
+        return Ok(());
+    }
+    let reason = format!("a message has at most {MAX_MESSAGE} bytes, and this one has {}", message.len());
+    Err(ActionError::permanent(reason))
 }
 
 /// Reads the limits of an agent: `turns`, `tokens`, and `spend` in US dollars.
@@ -186,8 +192,8 @@ async fn race(tasks: &Tasks, call: &Call, params: RaceParams) -> Result<Value, A
         if let Some(winner) = outcomes.iter().find(|task| task.status.has_result()) {
             break Some(winner.run.clone());
         }
-        let ended = outcomes.iter().filter(|task| has_ended(task)).count();
-        open = outcomes.into_iter().filter(|task| !has_ended(task)).map(|task| task.run).collect();
+        let ended = outcomes.iter().filter(|task| task.status.has_ended()).count();
+        open = outcomes.into_iter().filter(|task| !task.status.has_ended()).map(|task| task.run).collect();
         if open.is_empty() || ended == 0 {
             break None;
         }
@@ -204,10 +210,6 @@ async fn race(tasks: &Tasks, call: &Call, params: RaceParams) -> Result<Value, A
     let mut result = Map::from_iter([("tasks".to_owned(), Value::Array(shown_tasks))]);
     result.extend(winner.map(|winner| ("winner".to_owned(), Value::from(winner.as_str()))));
     Ok(Value::Object(result))
-}
-
-fn has_ended(task: &RecordedOutcome) -> bool {
-    !matches!(task.status, Status::Running | Status::Waiting)
 }
 
 /// Returns a task as tools show it.

@@ -129,8 +129,12 @@ pub(super) fn small_environment(command: &mut Command, call: &Call) {
     let names = INHERITED.into_iter().chain(call.env().iter().map(String::as_str));
     command.envs(names.filter_map(|name| Some((name, std::env::var_os(name)?))));
     // With these, a program that must act only once can recognize a repeated request.
-    let [key, attempt] = graph_shell::RESERVED;
+    let [key, attempt, parent] = graph_shell::RESERVED;
     command.env(key, call.idempotency_key()).env(attempt, call.attempt().to_string());
+    // A graph that the program starts has at most the permissions of the run.
+    if crate::config(call).names_threads() {
+        command.env(parent, call.run_id().as_str());
+    }
 }
 
 /// Sets the variables `env` of a call; `expands` says whether the command itself expands a variable.

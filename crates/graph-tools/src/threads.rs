@@ -7,45 +7,65 @@ use graph_engine::{ActionError, Call, RecordedOutcome, Status};
 use graph_model::name::RunId;
 use graph_model::program::CallLimits;
 use graph_model::value::{Map, Value};
+use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::orchestrate::limits_of;
+use crate::orchestrate::{is_short, limits_of};
 
 /// The node at which the graph of an agent asks its model.
 const TURN: &str = "think";
 
+/// The state key in which the graph of an agent has its talk.
+const TALK: &str = "talk";
+
 /// The parameters of a thread besides its inputs.
 const OWN: [&str; 5] = ["directive_name", "directive", "inputs", "limit_overrides", "async_exec"];
+
+/// The parameters of `rye/agent/threads/thread_directive`.
+pub(super) struct ThreadParams {
+    pub(super) directive: String,
+    inputs: Map<String, Value>,
+    limits: CallLimits,
+    /// Whether the call returns at once.
+    pub(super) is_async: bool,
+}
+
+impl ThreadParams {
+    pub(super) fn read(params: Value) -> Result<Self, ActionError> {
+        let Value::Object(mut params) = params else {
+            return Err(ActionError::permanent("the parameters of a thread are an object"));
+        };
+        let named = params.get("directive_name").or_else(|| params.get("directive")).and_then(Value::as_str);
+        let directive =
+            named.ok_or_else(|| ActionError::permanent("`directive_name` is the id of a directive"))?.to_owned();
+        let is_async = match params.get("async_exec") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(is_async)) => *is_async,
+            Some(_) => return Err(ActionError::permanent("`async_exec` is true or false")),
+        };
+        let limits = match params.get("limit_overrides") {
+            None | Some(Value::Null) => CallLimits::default(),
+            Some(Value::Object(limits)) => limits_of(limits)?,
+            Some(_) => return Err(ActionError::permanent("`limit_overrides` is an object")),
+        };
+        let inputs = match params.remove("inputs") {
+            Some(Value::Object(inputs)) => inputs,
+            None | Some(Value::Null) => {
+                // The engine adds facts about the run around the call, for registries of programs.
+                params.retain(|name, _| !OWN.contains(&name.as_str()) && !name.starts_with("parent_"));
+                params
+            }
+            Some(_) => return Err(ActionError::permanent("`inputs` is an object")),
+        };
+        Ok(Self { directive, inputs, limits, is_async })
+    }
+}
 
 /// Performs `rye/agent/threads/thread_directive`: starts the agent that follows a directive, and waits for its answer.
 pub(super) async fn thread_directive(call: &Call, params: Value) -> Result<Value, ActionError> {
     let tasks = tasks(call)?;
-    let Value::Object(mut params) = params else {
-        return Err(ActionError::permanent("the parameters of a thread are an object"));
-    };
-    let named = params.get("directive_name").or_else(|| params.get("directive")).and_then(Value::as_str);
-    let directive =
-        named.ok_or_else(|| ActionError::permanent("`directive_name` is the id of a directive"))?.to_owned();
-    let is_async = match params.get("async_exec") {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(is_async)) => *is_async,
-        Some(_) => return Err(ActionError::permanent("`async_exec` is true or false")),
-    };
-    let limits = match params.get("limit_overrides") {
-        None | Some(Value::Null) => CallLimits::default(),
-        Some(Value::Object(limits)) => limits_of(limits)?,
-        Some(_) => return Err(ActionError::permanent("`limit_overrides` is an object")),
-    };
-    let inputs = match params.remove("inputs") {
-        Some(Value::Object(inputs)) => inputs,
-        None | Some(Value::Null) => {
-            // The engine adds facts about the run around the call, for registries of programs.
-            params.retain(|name, _| !OWN.contains(&name.as_str()) && !name.starts_with("parent_"));
-            params
-        }
-        Some(_) => return Err(ActionError::permanent("`inputs` is an object")),
-    };
+    let ThreadParams { directive, inputs, limits, is_async } = ThreadParams::read(params)?;
     let agent = tasks.follower(&directive).map_err(ActionError::permanent)?;
     let agent = agent.ok_or_else(|| {
         ActionError::permanent(format!(
@@ -84,11 +104,30 @@ struct ThreadOperation {
     #[serde(default)]
     message: Option<String>,
     #[serde(default)]
+    limit_overrides: Option<Map<String, Value>>,
+    #[serde(default)]
     tail_lines: Option<usize>,
+    #[serde(default)]
+    query: Option<String>,
+    #[serde(default)]
+    search_type: Option<String>,
+    #[serde(default)]
+    case_sensitive: bool,
+    #[serde(default)]
+    max_results: Option<usize>,
 }
 
-const OPERATIONS: &str = "`wait_threads`, `get_status`, `list_children`, `list_active`, `cancel_thread`, `kill_thread`, `resume_thread` and \
-                          `read_transcript`";
+const OPERATIONS: &str = "`wait_threads`, `get_status`, `list_children`, `list_active`, `cancel_thread`, `kill_thread`, `resume_thread`, \
+                          `read_transcript`, `get_chain` and `chain_search`";
+
+/// How many messages `chain_search` finds if the call does not say it.
+const MAX_RESULTS: usize = 50;
+
+/// How many letters `chain_search` shows before and after the place that it found.
+const AROUND: usize = 100;
+
+/// The size that a pattern of `chain_search` may have once it is compiled, in bytes.
+const MAX_PATTERN: usize = 1 << 20;
 
 /// Performs `rye/agent/threads/orchestrator`.
 pub(super) async fn orchestrator(call: &Call, params: Value) -> Result<Value, ActionError> {
@@ -104,8 +143,18 @@ pub(super) async fn orchestrator(call: &Call, params: Value) -> Result<Value, Ac
             let threads = operation.thread_ids.iter().map(|id| id_of(id)).collect::<Result<Vec<_>, _>>()?;
             let limit = operation.timeout.map(|seconds| crate::seconds(seconds, "timeout")).transpose()?;
             let outcomes = tasks.wait(call, &threads, WaitFor::All, limit).await?;
-            let success = outcomes.iter().all(|thread| thread.status.has_result());
-            Ok(json!({ "success": success, "results": outcomes.into_iter().map(shown).collect::<Vec<_>>() }))
+            let open = outcomes.iter().filter(|thread| !thread.status.has_result());
+            let open = open.map(|thread| {
+                let why = thread.error.as_deref().unwrap_or(thread.status.name());
+                format!("thread `{}`: {why}", thread.run)
+            });
+            let error = open.collect::<Vec<_>>().join("; ");
+            let results: Vec<Value> = outcomes.into_iter().map(shown).collect();
+            Ok(match error.is_empty() {
+                true => json!({ "success": true, "results": results }),
+                // A result that says this fails its node, with the error.
+                false => json!({ "success": false, "error": error, "results": results }),
+            })
         }
         "get_status" => Ok(json!({ "thread": shown(tasks.outcome(call, &thread()?).await?) })),
         "list_children" | "list_active" => {
@@ -124,8 +173,35 @@ pub(super) async fn orchestrator(call: &Call, params: Value) -> Result<Value, Ac
         "resume_thread" => {
             let message = operation.message.as_deref();
             let message = message.ok_or_else(|| ActionError::permanent("`resume_thread` needs `message`"))?;
-            tasks.steer(call, &thread()?, message).await?;
-            Ok(json!({ "thread_id": thread()?, "sent": true }))
+            is_short(message)?;
+            let thread = thread()?;
+            if !tasks.outcome(call, &thread).await?.status.has_ended() {
+                tasks.steer(call, &thread, message).await?;
+                return Ok(json!({ "thread_id": thread, "sent": true, "status": "running" }));
+            }
+            let limits = limits_of(&operation.limit_overrides.unwrap_or_default())?;
+            let next = tasks.resume(call, &thread, message, limits).await?;
+            Ok(json!({ "thread_id": next, "continuation_of": thread, "sent": true, "status": "running" }))
+        }
+        "get_chain" => {
+            let chain = tasks.chain(call, &thread()?).await?;
+            Ok(json!({ "chain": chain.into_iter().map(shown).collect::<Vec<_>>() }))
+        }
+        "chain_search" => {
+            let pattern = pattern(&operation)?;
+            let most = operation.max_results.unwrap_or(MAX_RESULTS);
+            let (mut found, mut is_cut) = (Vec::new(), false);
+            for thread in tasks.chain(call, &thread()?).await? {
+                for (line, message) in transcript(tasks, call, &thread.run).await?.iter().enumerate() {
+                    let Some(text) = found_in(&pattern, message) else { continue };
+                    is_cut |= found.len() == most;
+                    if found.len() < most {
+                        let role = message.get("role");
+                        found.push(json!({ "thread_id": thread.run, "line": line + 1, "role": role, "text": text }));
+                    }
+                }
+            }
+            Ok(json!({ "matches": found, "is_cut": is_cut }))
         }
         "read_transcript" => {
             let thread = thread()?;
@@ -160,7 +236,41 @@ fn shown(thread: RecordedOutcome) -> Value {
         shown.insert("outputs".to_owned(), thread.output);
     }
     shown.extend(thread.error.map(|error| ("error".to_owned(), Value::from(error))));
+    let continues = thread.task.and_then(|task| task.continues);
+    shown.extend(continues.map(|before| ("continuation_of".to_owned(), Value::from(before.run.as_str()))));
     Value::Object(shown)
+}
+
+/// Returns what `chain_search` looks for.
+fn pattern(operation: &ThreadOperation) -> Result<Regex, ActionError> {
+    let query = operation.query.as_deref().filter(|query| !query.is_empty());
+    let query = query.ok_or_else(|| ActionError::permanent("`chain_search` needs `query`"))?;
+    let pattern = match operation.search_type.as_deref() {
+        None | Some("text") => regex::escape(query),
+        Some("regex") => query.to_owned(),
+        Some(other) => {
+            return Err(ActionError::permanent(format!("`search_type` is `text` or `regex`, not `{other}`")));
+        }
+    };
+    let mut builder = RegexBuilder::new(&pattern);
+    let built = builder.case_insensitive(!operation.case_sensitive).size_limit(MAX_PATTERN).build();
+    built.map_err(|error| ActionError::permanent(format!("`query` cannot be looked for: {error}")))
+}
+
+/// Returns the first place of a pattern in the texts of a message, with the letters around it.
+fn found_in(pattern: &Regex, message: &Value) -> Option<String> {
+    match message {
+        Value::String(text) => {
+            let found = pattern.find(text)?;
+            let start = text[..found.start()].char_indices().rev().nth(AROUND - 1).map_or(0, |(at, _)| at);
+            let end = text[found.end()..].char_indices().nth(AROUND).map_or(text.len(), |(at, _)| found.end() + at);
+            Some(text[start..end].to_owned())
+        }
+        Value::Array(list) => list.iter().find_map(|one| found_in(pattern, one)),
+        Value::Object(fields) => fields.values().find_map(|one| found_in(pattern, one)),
+        Value::Number(number) => pattern.is_match(&number.to_string()).then(|| number.to_string()),
+        Value::Null | Value::Bool(_) => None,
+    }
 }
 
 /// Returns how many turns a thread has taken, and what they took.
@@ -175,14 +285,23 @@ async fn cost(tasks: &Tasks, call: &Call, thread: &RunId) -> Result<Value, Actio
     Ok(json!({ "turns": turns, "tokens": tokens, "micros": micros }))
 }
 
-/// Returns the messages of a thread, in their order: those of each turn.
+/// Returns the messages of a thread, in their order: those of each turn, and the results of calls. Those of a thread that it continues
+/// are left out.
 async fn transcript(tasks: &Tasks, call: &Call, thread: &RunId) -> Result<Vec<Value>, ActionError> {
-    let turns = turns_of(tasks, call, thread).await?;
-    let said = turns.into_iter().filter_map(|mut turn| match turn.get_mut("said").map(Value::take) {
+    let visits = tasks.visits(call, thread).await?;
+    let said = visits.into_iter().filter_map(|mut visit| match visit.changes.get_mut(TALK).map(Value::take) {
         Some(Value::Array(said)) => Some(said),
         _ => None,
     });
-    Ok(said.flatten().collect())
+    let own = said.flatten().map(|mut message| {
+        if message.get("role").is_some_and(|role| role == "earlier")
+            && let Value::Object(fields) = &mut message
+        {
+            fields.shift_remove(TALK);
+        }
+        message
+    });
+    Ok(own.collect())
 }
 
 /// Returns the results of the turns in the journal of a thread. Secrets are replaced by `[secret]`.

@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &CancelArguments) -> CommandResult {
         Ok((Some(holder), None)) => {
             out!("asked {holder}, to stop the run `{}` after the step that it is at", arguments.run);
         }
-        Ok((_, Some(found))) if !matches!(found.status, Status::Running | Status::Waiting) => {
+        Ok((_, Some(found))) if found.status.has_ended() => {
             out!("the run `{}` has ended: {}", arguments.run, found.status.name());
         }
         Ok(_) => {

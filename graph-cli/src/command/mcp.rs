@@ -253,7 +253,7 @@ impl ServeArguments {
         }
         let places = self.means.places(&file);
         let authority = Authority::of(&self.means, self.depth, &graph, &library, &places);
-        let (runtime, tasks) = self.means.equip(&library, &places, &authority)?;
+        let (runtime, tasks) = self.means.equip(&library, &places, &authority, false)?;
         let runtime = runtime.events(MOST_EVENTS);
         let runtime = if voice.quiet { runtime } else { runtime.observer(Progress::stderr()) };
         let runtime = match store {

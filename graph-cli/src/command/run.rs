@@ -223,7 +223,7 @@ fn attempt(arguments: &RunArguments) -> Result<RunReport, RunCommandFailure> {
     let authority = Authority::of(&arguments.means, arguments.depth, &graph, &library, &places);
     authority.tell(voice);
     let handover = Handover::default();
-    let (builder, tasks) = arguments.means.equip(&library, &places, &authority)?;
+    let (builder, tasks) = arguments.means.equip(&library, &places, &authority, arguments.files)?;
     let builder = builder.observer(handover.clone());
     let builder = if voice.quiet { builder } else { builder.observer(Progress::stderr()) };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -206,7 +206,7 @@ fn equip(
     let places = arguments.means.places(file);
     let authority = Authority::of(&arguments.means, None, graph, library, &places);
     authority.tell(voice);
-    let (builder, tasks) = arguments.means.equip(library, &places, &authority)?;
+    let (builder, tasks) = arguments.means.equip(library, &places, &authority, arguments.keeps_files)?;
     let builder = builder.store(store.clone()).sign_with(key.clone()).observer(teller.clone());
     let project = places.project.as_deref();
     let files = caching::project_of_files(arguments.keeps_files, project)?;

@@ -42,6 +42,8 @@ mod tasks;
 mod terminal;
 mod testing;
 #[cfg(unix)]
+mod threads;
+#[cfg(unix)]
 mod views;
 #[cfg(unix)]
 mod work;

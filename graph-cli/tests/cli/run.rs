@@ -753,3 +753,58 @@ fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
     let ran = place.pipe(&["--json", "-"], &json!({"password": CANARY, "user": ""}).to_string());
     assert_eq!((ran.code, &ran.result()["output"]["kept"]), (0, &json!("[secret]")), "{}", ran.out);
 }
+
+/// Returns a graph that starts another one by the command line, and that has these permissions besides.
+fn starting(more: &str) -> String {
+    let graph = env!("CARGO_BIN_EXE_graph");
+    format!(
+        "permissions: [rye.execute.tool.rye.bash{more}]
+config:
+  start: begin
+  nodes:
+    begin:
+      action: {{ item_id: rye/bash, params: {{ command: '{graph} run graphs/inner.yaml --quiet 2>&1 || true' }} }}
+      assign: {{ inner: \"${{result.stdout}}\" }}
+      next: done
+    done: {{ type: return, output: {{ inner: \"${{state.inner}}\" }} }}
+"
+    )
+}
+
+#[test]
+fn a_graph_that_a_command_of_a_run_starts_has_at_most_the_permissions_of_the_run() {
+    let place = Place::with_graph(&starting(""));
+    let inner = commands("echo one", "echo two");
+    place.sign("graphs/inner.yaml", &inner);
+    let run = |more: &[&str]| place.run(&[&["--store", "runs.db"], more].concat());
+    // The graph may do the same as the run.
+    let ran = run(&["--files", "--run-id", "outer"]);
+    let said = ran.result()["output"]["inner"].as_str().unwrap().to_owned();
+    assert!(ran.code == 0 && said.contains("\"success\":true"), "{said}");
+    let thread: Value = serde_json::from_str(&place.read(".ai/state/threads/outer/thread.json")).unwrap();
+    assert_eq!(thread["capabilities"], json!(["rye.execute.tool.rye.bash"]));
+    assert_eq!((&thread["thread_id"], &thread["limits"]), (&json!("outer"), &json!({ "depth": 4 })));
+    // A graph that permits itself more does not get it.
+    place.sign(
+        "graphs/tools/test/more.yaml",
+        "version: \"1.0.0\"\ntool_type: subprocess\nconfig: { command: [sh, -c, \"echo '{}'\"] }\n",
+    );
+    let more = "permissions: [rye.execute.tool.test.more]\nconfig: { start: a, nodes: { a: { action: { item_id: test/more } } } }\n";
+    place.sign("graphs/inner.yaml", more);
+    let ran = run(&["--files", "--run-id", "second"]);
+    let said = ran.result()["output"]["inner"].as_str().unwrap().to_owned();
+    assert!(said.contains("\"success\":false") && said.contains("rye.execute.tool.test.more"), "{said}");
+    // Without files, the run does not say that it is a thread.
+    let ran = run(&["--run-id", "third"]);
+    let said = ran.result()["output"]["inner"].as_str().unwrap().to_owned();
+    assert!(said.contains("\"success\":true"), "{said}");
+    // A file that somebody wrote over grants nothing, and the journal says what it must be.
+    assert_eq!(place.graph(&["files", "verify", "outer", "--store", "runs.db"]).code, 0);
+    let path = ".ai/state/threads/outer/thread.json";
+    let forged = place.read(path).replace("rye.bash", "*");
+    place.write(path, &forged);
+    let verified = place.graph(&["files", "verify", "outer", "--store", "runs.db"]);
+    assert!(verified.code != 0 && verified.err.contains("thread.json"), "{} {}", verified.out, verified.err);
+    assert_eq!(place.graph(&["files", "rebuild", "outer", "--store", "runs.db"]).code, 0);
+    assert_eq!(serde_json::from_str::<Value>(&place.read(path)).unwrap(), thread);
+}

@@ -51,6 +51,11 @@ impl Project {
         means_graph.then(|| self.root.join(TOOLS).join(format!("{id}.yaml")))
     }
 
+    /// Returns the file of the contract of a tool of the tree, if there is one. It is loaded as the graph of one call.
+    pub fn tool_file(&self, id: &ItemId) -> Option<PathBuf> {
+        self.found_contract(id, self.is_for_review).file.clone()
+    }
+
     /// Returns the agent of the tree that follows a directive, if there is one.
     ///
     /// # Errors
@@ -86,7 +91,7 @@ impl Project {
         yaml: &YamlFile,
         diagnostics: &mut Diagnostics,
     ) -> Result<Option<Meant>, Mistaken> {
-        let Some(id) = self.tool_of(&source.path).filter(|_| definition::means_graph(yaml)) else { return Ok(None) };
+        let Some(id) = self.tool_of(&source.path).filter(|_| definition::is_contract(yaml)) else { return Ok(None) };
         let contract = definition::parse_trusted_contract(source, &id, diagnostics).ok_or(Mistaken)?;
         match &contract.by {
             ContractKind::Agent(agent) => {
@@ -107,7 +112,8 @@ impl Project {
                 let asked = asked_contract(&id, TURN, "Runs a program that calls tools.", turn_params(), result);
                 Ok(Some(Meant { graph, asked, contract }))
             }
-            _ => Err(Mistaken),
+            // A tool is no graph where it is called, but a run of its own may be one call of it.
+            _ => Ok(Some(Meant { graph: definition::single_call(yaml, &id, &contract), asked: None, contract })),
         }
     }
 

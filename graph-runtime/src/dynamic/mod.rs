@@ -159,12 +159,12 @@ impl Library {
         self.shared.project.graph_called(id)
     }
 
-    /// Returns the tasks that run the graphs and agents of the tree.
+    /// Returns the tasks that run the graphs, agents, programs and tools of the tree. A tool has a contract there.
     #[cfg(feature = "tasks")]
     pub fn tasks(&self) -> graph_engine::Tasks {
         let (library, tree) = (self.clone(), self.clone());
         let find = move |id: &ItemId| {
-            let Some(file) = library.find(id) else { return Ok(None) };
+            let Some(file) = library.find(id).or_else(|| library.shared.project.tool_file(id)) else { return Ok(None) };
             let graph = library.graph(&file).map_err(|error| format!("`{id}` cannot begin: {error}"))?;
             Ok(Some(Arc::new(graph) as Arc<dyn Machine>))
         };

@@ -896,6 +896,8 @@ mod registry {
             result: Some(result),
             pid: Some(std::process::id()),
             spawned: 0,
+            turns: 0,
+            spend: 0.0,
             continuation_of: None,
             continuation: None,
             chain_root: None,

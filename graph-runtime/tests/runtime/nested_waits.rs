@@ -593,7 +593,7 @@ async fn check_runs(made: &Nest, played: &Played, has_quorum: bool, may_be_left:
     let key = SecretKey::from_seed(&KEY).public();
     let (mut taken, mut handed) = (BTreeMap::new(), BTreeSet::new());
     for run in played.store.list().await.unwrap() {
-        let is_open = matches!(run.status, Status::Running | Status::Waiting);
+        let is_open = !run.status.has_ended();
         assert!(may_be_left || !is_open, "{} is {}: {what}", run.run, run.status.name());
         let signed = records(&played.store, &run.run).await;
         let calls = calls_of(run.run.as_str());

@@ -256,7 +256,7 @@ async fn races_a_worker(store: impl Store + Clone, rounds: u64) {
         }
         let ended = loop {
             let found = store.find(&run).await.unwrap();
-            if !matches!(found.status, Status::Running | Status::Waiting) {
+            if found.status.has_ended() {
                 break found.status;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

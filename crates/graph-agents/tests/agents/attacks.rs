@@ -15,9 +15,7 @@ use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Toolbox, Tools};
 use graph_runtime::record::{Entry, Record};
 use graph_runtime::store::RunSummary;
 use graph_runtime::testing::{TestBed, graph_test};
-use graph_runtime::{
-    ActionError, Call, Grants, Map, MemoryStore, Pattern, RunId, Runtime, Status, Store, Value, audit_tree,
-};
+use graph_runtime::{ActionError, Call, Grants, Map, MemoryStore, Pattern, RunId, Runtime, Store, Value, audit_tree};
 use serde_json::json;
 
 use crate::attempts::{Attempt, attempts, deep};
@@ -522,7 +520,7 @@ impl World {
         let ended = runtime.start_as(id.clone(), graph.clone(), inputs).await.unwrap().await;
         let ended = ended.map_or_else(|error| error.to_string(), |finished| finished.output.to_string());
         let mut own: Vec<RunSummary> = runs().await.into_iter().filter(|run| !is_theirs(run)).collect();
-        while own.iter().any(|run| matches!(run.status, Status::Running | Status::Waiting)) {
+        while own.iter().any(|run| !run.status.has_ended()) {
             tokio::time::sleep(Duration::from_millis(1)).await;
             own = runs().await.into_iter().filter(|run| !is_theirs(run)).collect();
         }

@@ -7,6 +7,7 @@ mod attacks;
 mod attempts;
 #[cfg(feature = "chat")]
 mod chat;
+mod contexts;
 mod contracts;
 mod crashes;
 mod limits;

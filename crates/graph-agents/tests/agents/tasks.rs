@@ -484,3 +484,58 @@ async fn a_task_that_waits_for_a_signal_is_continued_by_whoever_waits_for_it(bed
     let output = lead.await.unwrap().output;
     assert_eq!((&output["done"], &output["tasks"][1]["output"]), (&json!(true), &json!({ "word": "hi" })), "{output}");
 }
+
+#[graph_test]
+async fn a_tool_with_a_contract_is_a_task_of_one_call(bed: TestBed) {
+    let nodes = BOTH.replace("target: shop/work", "target: test/work");
+    let shop = Shop::new(&graph(&format!("{ORCHESTRATE}, \"rye.execute.tool.test.work\""), &nodes));
+    let output = shop.run(&bed).await.unwrap();
+    let tasks = tasks_in(&bed).await;
+    assert_eq!(tasks.len(), 2);
+    for ((task, job), shown) in tasks.iter().zip(["a", "b"]).zip(output["tasks"].as_array().unwrap()) {
+        assert_eq!((task.graph.as_str(), &shown["output"]), ("test/work", &json!({ "done": job })));
+        // It is proven as the run of a graph, whose text is the contract.
+        let file = shop.tree.path("graphs/tools/test/work.yaml");
+        let machine = Arc::new(shop.library().graph(&file).unwrap());
+        let (key, encryption_key) = (bed.key().public(), bed.encryption_key());
+        graph_runtime::audit_tree(machine, &task.run, bed.disk(), &key, Some(&encryption_key)).await.unwrap();
+    }
+    let mut jobs = shop.jobs();
+    jobs.sort();
+    assert_eq!(jobs, ["a", "b"]);
+}
+
+#[graph_test]
+async fn a_tool_that_cannot_be_a_task_says_why(bed: TestBed) {
+    let nodes = r#"    first:
+      action: { item_id: rye/orchestrate/spawn, params: { target: "${inputs.with}", inputs: { job: [a] } } }
+      next: end
+    end: { type: return }
+"#;
+    let permissions = format!("{ORCHESTRATE}, \"rye.execute.tool.test.*\", \"rye.execute.tool.rye.*\"");
+    for (target, contract, expected) in [
+        ("test/none", "", "there is no graph, agent or tool `test/none`"),
+        ("rye/bash", "", "there is no graph, agent or tool `rye/bash`"),
+        ("test/work", WORK_TOOL, "the inputs do not fit the graph `test/work`"),
+        ("test/guarded", &format!("x-guarded: true\n{WORK_TOOL}"), "`test/guarded` is no task"),
+        (
+            "test/code",
+            &WORK_TOOL.replace("job: { type: string }", "job: { type: string, x-sink: html }"),
+            "`test/code` is no task",
+        ),
+        ("test/wrong", "version: \"1.0.0\"\ntool_type: nothing\n", "`test/wrong` cannot begin: error[G"),
+    ] {
+        let shop = Shop::new(&graph(&permissions, nodes).replace("nobody", target));
+        if !contract.is_empty() {
+            shop.tree.write(&format!("graphs/tools/{target}.yaml"), contract);
+        }
+        let error = shop.run(&bed).await.unwrap_err();
+        assert!(error.contains(expected), "{target}: {error}");
+    }
+    // A contract that nobody has signed.
+    let shop = Shop::new(&graph(&permissions, nodes).replace("nobody", "test/unsigned"));
+    std::fs::write(shop.tree.path("graphs/tools/test/unsigned.yaml"), WORK_TOOL).unwrap();
+    let error = shop.run(&bed).await.unwrap_err();
+    assert!(error.contains("`test/unsigned` cannot begin"), "{error}");
+    assert!(shop.jobs().is_empty());
+}

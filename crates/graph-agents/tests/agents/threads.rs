@@ -1,10 +1,19 @@
 //! Threads: agents that a graph starts by the directive that they follow.
 
+use std::path::PathBuf;
+
+use graph_agents::ModelRequest;
+use graph_runtime::cache::{MemoryCache, NodeCache};
+use graph_runtime::files::{GraphId, KeyRing};
 use graph_runtime::testing::{TestBed, graph_test};
-use graph_runtime::{Map, Runtime, Value};
+use graph_runtime::{Machine as _, Map, ProjectFiles, RunId, Runtime, Value};
+use graph_signing::{KeyFile, verify_json};
 use serde_json::json;
 
-use crate::tree::{Scripted, Tree, answer, calls};
+use graph_runtime::Store as _;
+use graph_runtime::store::{Page, RunFilter};
+
+use crate::tree::{DIRECTIVE, Scripted, Tree, answer, calls};
 
 /// Returns a graph whose nodes call the tools of threads.
 fn graph(nodes: &str) -> String {
@@ -25,13 +34,34 @@ fn scripted() -> Scripted {
 
 /// Runs the graph, and returns its output or its error.
 async fn run(bed: &TestBed, tree: &Tree, model: &Scripted, nodes: &str) -> Result<Value, String> {
-    tree.write("graphs/shop/lead.yaml", &graph(nodes));
+    run_with_cache(bed, tree, model, nodes, &MemoryCache::new()).await
+}
+
+/// The same with a cache for the results of nodes.
+async fn run_with_cache(
+    bed: &TestBed,
+    tree: &Tree,
+    model: &Scripted,
+    nodes: &str,
+    cache: &MemoryCache,
+) -> Result<Value, String> {
+    run_text(bed, tree, model, &graph(nodes), cache).await
+}
+
+async fn run_text(
+    bed: &TestBed,
+    tree: &Tree,
+    model: &Scripted,
+    text: &str,
+    cache: &MemoryCache,
+) -> Result<Value, String> {
+    tree.write("graphs/shop/lead.yaml", text);
     let library = tree.library();
     let tasks = library.tasks();
-    let runtime: Runtime =
-        bed.process(bed.disk().clone()).tools(tree.agents(model).tasks(tasks.clone())).build().unwrap();
+    let process = bed.process(bed.disk().clone()).cache(NodeCache::new(cache.clone()));
+    let runtime: Runtime = process.tools(tree.agents(model).tasks(tasks.clone())).build().unwrap();
     tasks.serve(&runtime);
-    let lead = library.graph(&tree.path("graphs/shop/lead.yaml")).unwrap_or_else(|error| panic!("{error:?}"));
+    let lead = library.graph(&tree.path("graphs/shop/lead.yaml")).unwrap_or_else(|error| panic!("{error}"));
     let ended = runtime.start(lead, Map::new()).await.unwrap().await;
     ended.map(|finished| finished.output).map_err(|error| error.to_string())
 }
@@ -153,4 +183,246 @@ async fn a_thread_that_cannot_be_started_says_why(bed: TestBed) {
     let nodes = "    first: { action: { item_id: rye/agent/threads/orchestrator, params: { operation: publish } }, next: end }\n    end: { type: return }\n";
     let error = run(&bed, &Tree::new(), &model, nodes).await.unwrap_err();
     assert!(error.contains("`publish` is no operation: there are `wait_threads`"), "{error}");
+}
+
+/// Returns the text of a request that a model gets.
+fn talk_of(request: &ModelRequest) -> String {
+    format!("{:?}", request.messages)
+}
+
+#[graph_test]
+async fn a_thread_that_has_ended_is_continued_with_its_talk_and_a_message(bed: TestBed) {
+    let nodes = r#"    first:
+      action: { item_id: rye/agent/threads/thread_directive, params: { directive_name: workflows/review, inputs: { fixes: [a.rs] } } }
+      assign: { first: "${result.thread_id}" }
+      next: again
+    again:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: resume_thread, thread_id: "${state.first}", message: "And b.rs?" } }
+      assign: { second: "${result.thread_id}", before: "${result.continuation_of}" }
+      next: wait
+    wait:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.second}"] } }
+      assign: { results: "${result.results}" }
+      next: third
+    third:
+      action:
+        item_id: rye/agent/threads/orchestrator
+        params: { operation: resume_thread, thread_id: "${state.second}", message: "Are you sure?", limit_overrides: { turns: 1 } }
+      assign: { third: "${result.thread_id}" }
+      next: wait_again
+    wait_again:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.third}"] } }
+      on_error: status
+      next: status
+    status:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: get_status, thread_id: "${state.third}" } }
+      assign: { last: "${result.thread}", failure: "${state._last_error.error || state.third}" }
+      next: chain
+    chain:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: get_chain, thread_id: "${state.second}" } }
+      assign: { chain: "${result.chain}" }
+      next: search
+    search:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: chain_search, thread_id: "${state.third}", query: "TEXT OF" } }
+      assign: { found: "${result.matches}" }
+      next: pattern
+    pattern:
+      action:
+        item_id: rye/agent/threads/orchestrator
+        params: { operation: chain_search, thread_id: "${state.first}", query: "And .\\.rs", search_type: regex, case_sensitive: true }
+      assign: { asked: "${result.matches}" }
+      next: read
+    read:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: read_transcript, thread_id: "${state.second}" } }
+      assign: { transcript: "${result.transcript}" }
+      next: end
+    end:
+      type: return
+      output: { first: "${state.first}", second: "${state.second}", third: "${state.third}", before: "${state.before}", results: "${state.results}",
+                last: "${state.last}", failure: "${state.failure}", chain: "${state.chain}", found: "${state.found}", asked: "${state.asked}", transcript: "${state.transcript}" }
+"#;
+    let model = Scripted::new(|turn, request| {
+        let talk = talk_of(request);
+        Ok(match turn {
+            0 => calls(&[("files_read", json!({ "path": "a.rs" }))]),
+            1 => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+            // The second thread has the talk of the first.
+            2 => {
+                assert!(talk.contains("the text of a.rs") && talk.contains("it was taken"), "{talk}");
+                assert!(talk.contains("A message for you:\\nAnd b.rs?"), "{talk}");
+                calls(&[("files_read", json!({ "path": "b.rs" }))])
+            }
+            3 => answer(json!({ "verdict": "reject", "confidence": 1 })),
+            _ => {
+                assert!(talk.contains("the text of a.rs") && talk.contains("the text of b.rs"), "{talk}");
+                assert!(talk.ends_with("Are you sure?\" }]"), "{talk}");
+                crate::contexts::assert_whole(request);
+                calls(&[("files_list", json!({}))])
+            }
+        })
+    });
+    let output = run(&bed, &Tree::new(), &model, nodes).await.unwrap();
+    let text = |name: &str| output[name].as_str().unwrap();
+    assert_eq!(output["before"], output["first"]);
+    assert_eq!(output["results"][0]["outputs"]["verdict"], "reject");
+    assert_eq!(output["results"][0]["continuation_of"], output["first"]);
+    // The limits are those of the thread that continues.
+    assert_eq!(output["last"]["status"], "error");
+    let failure = text("failure");
+    assert!(failure.contains(text("third")) && failure.contains("has taken its 1 turns"), "{failure}");
+    let chain: Vec<&str> =
+        output["chain"].as_array().unwrap().iter().map(|thread| thread["thread_id"].as_str().unwrap()).collect();
+    assert_eq!(chain, [text("first"), text("second"), text("third")]);
+    // Each message is found once, in the thread that it is of.
+    let found: Vec<(&str, &str)> = output["found"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| (found["thread_id"].as_str().unwrap(), found["text"].as_str().unwrap()))
+        .collect();
+    assert_eq!(found, [(text("first"), "the text of a.rs"), (text("second"), "the text of b.rs")]);
+    assert_eq!(output["asked"].as_array().map(Vec::len), Some(1));
+    assert_eq!(output["asked"][0]["text"], "And b.rs?");
+    let roles: Vec<&str> =
+        output["transcript"].as_array().unwrap().iter().map(|line| line["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["earlier", "steer", "assistant", "tool", "assistant"]);
+    assert_eq!(output["transcript"][0]["thread"], output["first"]);
+    // The continued threads are proven as all runs.
+    for thread in ["first", "second", "third"] {
+        let (tree, id) = (Tree::new(), RunId::new(text(thread)).unwrap());
+        let agent = std::sync::Arc::new(tree.agent());
+        let key = bed.key().public();
+        graph_runtime::audit_tree(agent, &id, bed.disk(), &key, Some(&bed.encryption_key())).await.unwrap();
+    }
+}
+
+#[graph_test]
+async fn an_operation_on_a_chain_that_cannot_be_done_says_why(bed: TestBed) {
+    for (params, expected) in [
+        ("operation: resume_thread, thread_id: none-1, message: Hi", "the run has no task `none-1`"),
+        ("operation: resume_thread, thread_id: none-1", "`resume_thread` needs `message`"),
+        ("operation: get_chain", "`get_chain` needs `thread_id`"),
+        ("operation: get_chain, thread_id: none-1", "the run has no task `none-1`"),
+        ("operation: chain_search, thread_id: none-1", "`chain_search` needs `query`"),
+        (
+            "operation: chain_search, thread_id: none-1, query: \"(\", search_type: regex",
+            "`query` cannot be looked for",
+        ),
+        ("operation: chain_search, thread_id: none-1, query: a, search_type: glob", "`text` or `regex`, not `glob`"),
+    ] {
+        let nodes = format!(
+            "    first: {{ action: {{ item_id: rye/agent/threads/orchestrator, params: {{ {params} }} }}, next: end }}\n    end: {{ type: return }}\n"
+        );
+        let error = run(&bed, &Tree::new(), &scripted(), &nodes).await.unwrap_err();
+        assert!(error.contains(expected), "{params}: {error}");
+    }
+}
+
+#[graph_test]
+async fn the_result_of_a_thread_is_kept_as_long_as_all_that_it_depends_on_is_the_same(bed: TestBed) {
+    let (tree, cache) = (Tree::new(), MemoryCache::new());
+    let nodes = |params: &str| {
+        format!(
+            "    first:\n      cache_result: true\n      action: {{ primary: execute, item_type: tool, item_id: rye/agent/threads/thread_directive, params: {{ directive: workflows/review, {params} }} }}
+      assign: {{ summary: \"${{result.output || result.status}}\" }}\n      next: end\n    end: {{ type: return, output: {{ summary: \"${{state.summary}}\" }} }}\n"
+        )
+    };
+    let a = nodes("fixes: [a.rs]");
+    let model = scripted();
+    // How often the model is asked: twice for each thread.
+    let asked = async |tree: &Tree, model: &Scripted, nodes: &str| {
+        let before = model.asked();
+        let output = run_with_cache(&bed, tree, model, nodes, &cache).await.unwrap();
+        assert_eq!(output["summary"], json!({ "verdict": "merge", "confidence": 0.5 }));
+        model.asked() - before
+    };
+    assert_eq!(asked(&tree, &model, &a).await, 2);
+    assert_eq!(asked(&tree, &model, &a).await, 0, "the result is kept");
+    assert_eq!(asked(&tree, &model, &nodes("fixes: [b.rs]")).await, 2, "other inputs");
+    tree.directive(&DIRECTIVE.replace("Read each file", "Read every file"));
+    assert_eq!(asked(&tree, &model, &a).await, 2, "another directive");
+    assert_eq!(asked(&tree, &model, &a).await, 0);
+    tree.change("turns: 4", "turns: 5");
+    assert_eq!(asked(&tree, &model, &a).await, 2, "another contract of the agent");
+    let other = scripted().with_context(100_000);
+    assert_eq!(asked(&tree, &other, &a).await, 2, "another model");
+    assert_eq!(asked(&tree, &other, &a).await, 0);
+    // A thread that is not waited for is begun each time.
+    let process = nodes("fixes: [a.rs], async_exec: \"${inputs.is_async}\"");
+    let begun =
+        || async { bed.disk().runs(&RunFilter::default(), &Page { size: 100, after: None }).await.unwrap().runs.len() };
+    let before = begun().await;
+    for _ in 0..2 {
+        let mut given = graph(&process);
+        given.insert_str(
+            given.find("permissions").unwrap(),
+            "config_schema: { type: object, properties: { is_async: { type: boolean, default: true } } }\n",
+        );
+        run_text(&bed, &tree, &model, &given, &cache).await.unwrap();
+    }
+    assert_eq!(begun().await - before, 4, "two runs and two threads");
+}
+
+#[graph_test]
+async fn the_files_of_a_thread_are_signed_and_say_what_it_is(bed: TestBed) {
+    let (tree, project) = (Tree::new(), tempfile::tempdir().unwrap());
+    let text = graph(
+        r#"    first:
+      action:
+        item_id: rye/agent/threads/thread_directive
+        params: { directive_name: workflows/review, inputs: { fixes: [a.rs] } }
+      assign: { first: "${result.thread_id}" }
+      next: again
+    again:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: resume_thread, thread_id: "${state.first}", message: "Again." } }
+      assign: { second: "${result.thread_id}" }
+      next: wait
+    wait:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.second}"] } }
+      next: end
+    end: { type: return, output: { first: "${state.first}", second: "${state.second}" } }
+"#,
+    );
+    tree.write("graphs/shop/lead.yaml", &text);
+    let (library, files) = (tree.library(), ProjectFiles::in_directory(project.path(), bed.key()).unwrap());
+    let tasks = library.tasks();
+    let process = bed.process(bed.disk().clone()).observer(files.clone());
+    let runtime: Runtime = process.tools(tree.agents(&scripted()).tasks(tasks.clone())).build().unwrap();
+    tasks.serve(&runtime);
+    let lead = library.graph(&tree.path("graphs/shop/lead.yaml")).unwrap();
+    let ended = runtime.start_as(RunId::new("lead").unwrap(), lead, Map::new()).await.unwrap().await.unwrap();
+    let threads = ["first", "second"].map(|name| ended.output[name].as_str().unwrap().to_owned());
+    assert!(files.problems().is_empty(), "{:?}", files.problems());
+    let ring = KeyRing::from_files([KeyFile::new(bed.key().public(), "self")]);
+    let store = files.store();
+    for (thread, turns) in threads.iter().zip([2, 1]) {
+        let id = RunId::new(thread.as_str()).unwrap();
+        // The transcript and the state item, with the talk in it, are signed, and agree with the journal.
+        let (item, _) = store.verify(&GraphId::new("shop/review").unwrap(), &id, &ring).unwrap();
+        assert!(item.state["talk"].is_array(), "{}", item.state);
+        let key = bed.key().public();
+        let differing = store.compare(bed.disk(), &key, &key, &id, tree.agent().graph()).await.unwrap();
+        assert_eq!(differing, Vec::<PathBuf>::new());
+        let text =
+            std::fs::read_to_string(project.path().join(format!(".ai/state/threads/{thread}/thread.json"))).unwrap();
+        let Value::Object(fields) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
+        verify_json(&fields, &ring).unwrap();
+        assert_eq!(fields["parent_thread_id"], "lead");
+        let capabilities: Vec<&str> =
+            fields["capabilities"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+        assert_eq!(
+            capabilities,
+            ["rye.execute.tool.rye.agent.model", "rye.execute.tool.files.read", "rye.execute.tool.files.list"]
+        );
+        let row = files.registry().unwrap().get(thread).unwrap().unwrap();
+        assert_eq!((row.parent.as_deref(), row.turns), (Some("lead"), turns), "{row:?}");
+        assert!(row.spend > 0.0, "{row:?}");
+    }
+    let registry = files.registry().unwrap();
+    for thread in &threads {
+        let chain: Vec<String> = registry.chain(thread).unwrap().into_iter().map(|row| row.thread).collect();
+        assert_eq!(chain, threads);
+    }
+    assert_eq!(registry.children("lead").unwrap().len(), 2);
+    assert_eq!(registry.get("lead").unwrap().unwrap().spawned, 2);
 }

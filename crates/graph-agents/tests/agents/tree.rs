@@ -77,6 +77,7 @@ pub(crate) struct Scripted {
     reply: Arc<Reply>,
     pub(crate) requests: Arc<Mutex<Vec<ModelRequest>>>,
     price: Option<Price>,
+    context: Option<u64>,
 }
 
 impl Scripted {
@@ -84,7 +85,12 @@ impl Scripted {
         reply: impl Fn(usize, &ModelRequest) -> Result<ModelReply, ModelError> + Send + Sync + 'static,
     ) -> Self {
         let price = Some(Price { input: 1_000_000, output: 2_000_000 });
-        Self { reply: Arc::new(reply), requests: Arc::default(), price }
+        Self { reply: Arc::new(reply), requests: Arc::default(), price, context: None }
+    }
+
+    /// The same with a context of some tokens.
+    pub(crate) fn with_context(self, tokens: u64) -> Self {
+        Self { context: Some(tokens), ..self }
     }
 
     pub(crate) fn free(self) -> Self {
@@ -98,7 +104,7 @@ impl Scripted {
 
 impl std::fmt::Debug for Scripted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Scripted")
+        f.debug_struct("Scripted").field("context", &self.context).finish_non_exhaustive()
     }
 }
 
@@ -119,6 +125,10 @@ impl Model for Scripted {
 
     fn price(&self) -> Option<Price> {
         self.price
+    }
+
+    fn context(&self) -> Option<u64> {
+        self.context
     }
 }
 
@@ -218,7 +228,12 @@ impl Tree {
                 async move {
                     match path.as_str() {
                         "gone" => Err(ActionError::permanent("there is no such file")),
-                        path => Ok(json!({ "text": format!("the text of {path}") })),
+                        path => {
+                            Ok(json!({ "text": match path.strip_prefix("big-").and_then(|size| size.parse().ok()) {
+                            Some(size) => "b".repeat(size),
+                            None => format!("the text of {path}"),
+                        } }))
+                        }
                     }
                 }
             })

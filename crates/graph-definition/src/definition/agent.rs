@@ -15,8 +15,7 @@ use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
 use crate::tree::{YamlFile, YamlTree};
 
-/// The id of the tool by which the graph of an agent asks its model. Its result has the agent's own type.
-pub const MODEL: &str = "rye/agent/model";
+pub use graph_model::program::AGENT_MODEL as MODEL;
 
 /// How many calls the model of an agent may want at once.
 pub const MOST_CALLS: u64 = 32;

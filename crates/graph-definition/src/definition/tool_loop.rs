@@ -81,7 +81,14 @@ pub(super) fn approvals(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what
     (!unknown).then(|| Approvals { span: tree.span.clone(), fields: given.collect() })
 }
 
-/// Whether a file is a contract that means a graph, as it says itself.
+/// Whether a file in the directory of contracts is a contract, and no graph.
+pub fn is_contract(file: &YamlFile) -> bool {
+    let TreeNode::Map(entries) = &file.root.node else { return false };
+    let is_graph = |tree: &YamlTree| tree.node == TreeNode::String("graph".to_owned());
+    entries.iter().any(|(key, tree)| key.name == "tool_type" && !is_graph(tree))
+}
+
+/// Whether a file is a contract that means a graph in every graph that calls it, as it says itself.
 pub fn means_graph(file: &YamlFile) -> bool {
     let TreeNode::Map(entries) = &file.root.node else { return false };
     let is_meant = |tree: &YamlTree| MEANT.iter().any(|meant| tree.node == TreeNode::String((*meant).to_owned()));
@@ -176,16 +183,7 @@ impl ToolLoop<'_> {
     pub(super) fn to_graph(&self, file: &YamlFile, id: &ItemId, at: &PlacedTrees<'_>) -> YamlFile {
         let TreeNode::Map(entries) = &file.root.node else { return file.with_root(file.root.clone()) };
         let fields = Fields { entries, span: file.root.span.clone() };
-        let category = id.as_str().rsplit_once('/').map_or("", |(category, _)| category);
-        let own = |name: &&str| fields.get(name).cloned().map(|tree| ((*name).to_owned(), tree));
-        let mut graph: Vec<(String, YamlTree)> = self.copied.iter().filter_map(own).collect();
-        graph.extend(inputs_of(at, &fields).map(|schema| ("config_schema".to_owned(), schema)));
-        graph.push(("tool_type".to_owned(), at.text("graph")));
-        graph.push(("executor_id".to_owned(), at.text(super::EXECUTORS[0])));
-        if !category.is_empty() {
-            graph.push(("category".to_owned(), at.text(category)));
-        }
-        let permission = |id: &str| format!("rye.execute.tool.{}", id.replace('/', "."));
+        let mut graph = head(at, &fields, id, self.copied);
         let called = self.listed.iter().filter(|tool| tool.value.as_str() != YIELD);
         let permissions = std::iter::once(at.text(permission(self.asked))).chain(called.map(|tool| {
             let at = PlacedTrees { span: &tool.span };
@@ -311,6 +309,22 @@ impl ToolLoop<'_> {
     }
 }
 
+/// Returns the capability of calling a tool.
+pub(super) fn permission(id: &str) -> String {
+    format!("rye.execute.tool.{}", id.replace('/', "."))
+}
+
+/// Returns the fields of a graph with the id and the inputs of a contract, and with the fields `copied` of it.
+pub(super) fn head(at: &PlacedTrees<'_>, fields: &Fields<'_>, id: &ItemId, copied: &[&str]) -> Vec<(String, YamlTree)> {
+    let own = |name: &&str| fields.get(name).cloned().map(|tree| ((*name).to_owned(), tree));
+    let mut graph: Vec<(String, YamlTree)> = copied.iter().filter_map(own).collect();
+    graph.extend(inputs_of(at, fields).map(|schema| ("config_schema".to_owned(), schema)));
+    graph.push(("tool_type".to_owned(), at.text("graph")));
+    graph.push(("executor_id".to_owned(), at.text(super::EXECUTORS[0])));
+    graph.extend(id.as_str().rsplit_once('/').map(|(category, _)| ("category".to_owned(), at.text(category))));
+    graph
+}
+
 /// Returns the schema of the inputs. If the contract is guarded, all of them are.
 fn inputs_of(at: &PlacedTrees<'_>, fields: &Fields<'_>) -> Option<YamlTree> {
     let schema = fields.get("config_schema").cloned();
@@ -419,7 +433,7 @@ impl PlacedTrees<'_> {
         self.map_of(fields.into_iter().map(|(name, tree)| (name.to_owned(), tree)).collect())
     }
 
-    fn map_of(&self, fields: Vec<(String, YamlTree)>) -> YamlTree {
+    pub(super) fn map_of(&self, fields: Vec<(String, YamlTree)>) -> YamlTree {
         let fields = fields.into_iter().map(|(name, tree)| (TreeKey { name, span: self.span.clone() }, tree));
         self.tree(TreeNode::Map(fields.collect()))
     }

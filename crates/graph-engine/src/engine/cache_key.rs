@@ -1,8 +1,8 @@
 //! The cache key of a call, computed from everything that its result depends on.
 
+use graph_model::capability::{Grants, Pattern};
 use graph_model::digest::Digest;
 use graph_model::name::ItemId;
-use graph_model::program::THREAD_DIRECTIVE;
 use graph_model::value::{Map, Value, canonical_json};
 use graph_signing::SecretKey;
 use serde_json::json;
@@ -18,6 +18,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) node: u16,
     pub(crate) tool: &'a CompiledTool,
     pub(crate) request: &'a mut Request,
+    /// The capabilities that it passes on, if it begins a thread.
+    pub(crate) passes_on: Option<&'a Grants>,
 }
 
 impl RuntimeServices {
@@ -26,12 +28,11 @@ impl RuntimeServices {
     /// The key is the SHA-256 of canonical JSON. Values that may be secret enter it only as a hash of the value and a secret
     /// of the runtime's, so that nobody can find a value by trying.
     pub(crate) fn cache_key(&self, asked: Asked<'_>) -> Option<Digest> {
-        let Asked { code, node, tool, request } = asked;
+        let Asked { code, node, tool, request, passes_on } = asked;
         let (NodeCache { salt, tools, .. }, key) = (self.cache.as_ref()?, self.key.as_ref()?);
         let node = code.node(node);
         let id = request.id.as_ref().or(tool.id.as_ref()).map_or("", ItemId::as_str);
-        // If a tool's id is known only at each call, the compiler cannot know that the tool is a thread.
-        if !node.cached || id == THREAD_DIRECTIVE || code.settings.secrets.tools.contains_key(&request.tool) {
+        if !node.cached || code.settings.secrets.tools.contains_key(&request.tool) {
             return None;
         }
         let values = request.arguments.values_mut();
@@ -42,6 +43,14 @@ impl RuntimeServices {
                 Value::Object(given.map(|(name, value)| (name.clone(), value.clone())).collect())
             }
         };
+        let settings = self.tool_settings.as_ref();
+        let thread = match passes_on {
+            Some(capabilities) => {
+                let capabilities: Vec<&str> = capabilities.patterns().iter().map(Pattern::as_str).collect();
+                json!({"capabilities": capabilities, "shown": settings?.shown_thread(&params)?})
+            }
+            None => Value::Null,
+        };
         let params = match code.settings.secrets.is_empty() {
             true => params,
             false => json!({"hidden": hidden(key, &params)}),
@@ -51,7 +60,7 @@ impl RuntimeServices {
             (name.clone(), Value::from(value))
         };
         let env: Map<String, Value> = code.env.iter().map(variable).collect();
-        let input = json!({
+        let mut input = json!({
             "schema": 1,
             "kind": "node_input",
             "graph_id": code.id.as_str(),
@@ -66,9 +75,12 @@ impl RuntimeServices {
             "salt": salt,
             "system_version": env!("CARGO_PKG_VERSION"),
             // The results of the built-in tools depend on what those tools may reach.
-            "config_snapshot_hash": Digest::of(self.tool_settings.as_ref().map(|settings| settings.shown()).unwrap_or_default()),
+            "config_snapshot_hash": Digest::of(settings.map(|settings| settings.shown()).unwrap_or_default()),
             "env": if env.is_empty() { Value::Null } else { hidden(key, &Value::Object(env)).to_hex().into() },
         });
+        if let (Value::Object(input), false) = (&mut input, thread.is_null()) {
+            input.insert("thread".to_owned(), thread);
+        }
         Some(Digest::of(canonical_json(&input)))
     }
 }

@@ -29,7 +29,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use graph_model::capability::Capability;
+use graph_model::capability::{Capability, Grants};
 use graph_model::name::ItemId;
 use graph_model::program::{Executor, THREAD_DIRECTIVE};
 use graph_model::value::{AsView, Map, Value, View};
@@ -249,10 +249,14 @@ impl StepContext {
             Executor::Program => {
                 let id = request.id.as_ref().or(tool.id.as_ref());
                 let is_thread = id.is_some_and(|id| id.as_str() == THREAD_DIRECTIVE);
-                if is_thread {
-                    self.tell_parent(tool, &mut request);
-                }
-                let asked = Asked { code: tables(machine.graph()), node: job.at.node, tool, request: &mut request };
+                let passes_on = is_thread.then(|| self.facts.capabilities());
+                let asked = Asked {
+                    code: tables(machine.graph()),
+                    node: job.at.node,
+                    tool,
+                    request: &mut request,
+                    passes_on: passes_on.as_ref(),
+                };
                 if let Some(key) = self.runtime.cache_key(asked) {
                     let cached = Box::pin(self.runtime.cached(&key, &mut made.warnings));
                     let found = self.bounded(node.timeout, cached).await?;
@@ -261,6 +265,9 @@ impl StepContext {
                         return Ok(found);
                     }
                     made.key = Some(key);
+                }
+                if let Some(capabilities) = passes_on {
+                    self.tell_parent(tool, &mut request, &capabilities);
                 }
                 slot.call.node = job.at.node;
                 slot.call.tool = request.tool;
@@ -333,9 +340,7 @@ impl StepContext {
     }
 
     /// Adds the parent's facts to the parameters of a thread. Parameters that the graph sets itself take precedence (R178).
-    fn tell_parent(&self, tool: &CompiledTool, request: &mut Request) {
-        let capabilities =
-            self.facts.ceiling.iter().fold(self.graph().permissions.clone(), |all, one| all.narrowed(one));
+    fn tell_parent(&self, tool: &CompiledTool, request: &mut Request, capabilities: &Grants) {
         let capabilities = capabilities.patterns().iter().map(|pattern| Value::from(pattern.as_str())).collect();
         let facts = [
             ("parent_thread_id", Value::from(self.facts.id.as_str())),

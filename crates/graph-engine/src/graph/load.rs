@@ -58,7 +58,6 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         tools: tools.iter().map(|tool| tool.id.clone()).collect(),
         env: graph.env.clone(),
         untrusted,
-        #[cfg(feature = "tasks")]
         permissions: permissions.clone(),
     };
     let key = |key: &KeyIr| CompiledKey {

@@ -196,7 +196,7 @@ impl MemoryStore {
     async fn stop(&self, run: &RunId, at: Option<i64>, ask: impl Fn(&CancelRequest) + Send) -> Result<(), StoreError> {
         let mut runs = self.runs();
         let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
-        if found.holder.is_none() && !matches!(found.status, Status::Running | Status::Waiting) {
+        if found.holder.is_none() && found.status.has_ended() {
             return Err(StoreError::Ended { run: run.clone(), status: found.status });
         }
         match at {
@@ -349,7 +349,7 @@ impl Store for MemoryStore {
             }
             waits.close.iter().for_each(|id| drop(run.waits.remove(id)));
             run.waits.extend(waits.open.into_iter().map(|wait| (wait.id.clone(), wait)));
-            if !matches!(status, Status::Running | Status::Waiting) {
+            if status.has_ended() {
                 run.waits.clear();
             }
             if run.status != status {

@@ -62,7 +62,7 @@ impl Retention {
             let is_old = run.updated.is_none_or(|updated| {
                 now.duration_since(updated).is_ok_and(|age| age >= self.older_than) || self.older_than.is_zero()
             });
-            let ended = !matches!(run.status, Status::Running | Status::Waiting);
+            let ended = run.status.has_ended();
             let is_named = self.statuses.is_empty() || self.statuses.contains(&run.status);
             if ended && is_old && is_named && !stays && !held.contains(&run.run) {
                 picked.push(run.run.clone());

@@ -18,7 +18,6 @@ use crate::machine::Machine;
 use crate::run::spawn;
 use crate::runtime::Options;
 use crate::schedules::{DueTicks, Schedule, ScheduleError, ScheduleState};
-use crate::status::Status;
 use crate::store::{ScheduleChange, StoreError};
 
 /// A schedule of a worker, with what the worker knows of it.
@@ -225,7 +224,7 @@ impl Work {
     async fn busy(&self, schedule: &Schedule, state: &ScheduleState) -> Result<Option<RunId>, StoreError> {
         let Some(run) = state.run_id(schedule.id()) else { return Ok(None) };
         match self.store.find(&run).await {
-            Ok(found) => Ok(matches!(found.status, Status::Running | Status::Waiting).then_some(run)),
+            Ok(found) => Ok((!found.status.has_ended()).then_some(run)),
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }

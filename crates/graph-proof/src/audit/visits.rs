@@ -340,9 +340,8 @@ impl Replayer<'_> {
     /// Whether a call's result can be in the cache: the call is of a tool, and its result has no secrets.
     fn may_be_kept(&self, node: &CompiledNode, request: &Request) -> bool {
         let Some(tool) = self.code.tool(request.tool) else { return false };
-        let is_tool = tool.by == Executor::Program
-            && graph_of(self.machine, request.tool, request.id.as_ref()).is_none()
-            && !is_thread(tool, request);
+        let is_tool =
+            tool.by == Executor::Program && graph_of(self.machine, request.tool, request.id.as_ref()).is_none();
         node.cached && is_tool && !self.code.settings.secrets.tools.contains_key(&request.tool)
     }
 

@@ -75,6 +75,7 @@ impl MeansArguments {
         library: &Library,
         places: &Places,
         authority: &Authority,
+        keeps_files: bool,
     ) -> Result<(Builder, Tasks), RunCommandFailure> {
         let spaces = self.spaces(library, places)?;
         let tools = match &self.models {
@@ -85,6 +86,8 @@ impl MeansArguments {
             Some(servers) => tools.mcp(mcp_servers::servers(servers)?),
             None => tools,
         };
+        // Their thread files say what a graph may do that a program of a run starts.
+        let tools = if keeps_files { tools.name_threads() } else { tools };
         let tasks = library.tasks();
         let builder = Runtime::builder().tools(tools.tasks(tasks.clone())).spaces(spaces);
         let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));

@@ -23,6 +23,8 @@ struct ModelSettings {
     /// The environment variable that has the key.
     key_env: Option<String>,
     price: Option<PriceSettings>,
+    /// How many tokens a prompt and its reply may have together.
+    context: Option<u32>,
     /// How long the endpoint may send nothing, in seconds.
     silence: Option<u32>,
     most_tokens: Option<u32>,
@@ -78,6 +80,9 @@ fn model(settings: ModelSettings) -> Result<ChatModel, String> {
     }
     if let Some(PriceSettings { input, output }) = settings.price {
         model = model.price(Price { input: micros(input)?, output: micros(output)? });
+    }
+    if let Some(tokens) = settings.context {
+        model = model.context(tokens);
     }
     if let Some(seconds) = settings.silence {
         model = model.silence(Duration::from_secs(u64::from(seconds.max(1))));

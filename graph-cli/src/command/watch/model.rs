@@ -363,7 +363,7 @@ impl RunModel {
     }
 
     fn is_running(&self) -> bool {
-        self.status.is_none_or(|status| matches!(status, Status::Running | Status::Waiting))
+        self.status.is_none_or(|status| !status.has_ended())
     }
 
     /// Returns the open waits: the number of the visit, the node, the wait, and the event that opened it. A run that has ended has none.
