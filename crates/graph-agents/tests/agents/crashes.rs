@@ -88,6 +88,50 @@ const BOTH: &str = r#"config:
     end: { type: return, output: { tasks: "${state.tasks}" } }
 "#;
 
+/// An agent as a task, and another one that continues it.
+const CONTINUES: &str = r#"config:
+  start: spawn
+  nodes:
+    spawn:
+      action: { item_id: rye/orchestrate/spawn, params: { target: shop/review, inputs: { fixes: [a.rs] } } }
+      assign: { task: "${result.task}" }
+      next: wait
+    wait:
+      action: { item_id: rye/orchestrate/await, params: { tasks: ["${state.task}"] } }
+      next: again
+    again:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: resume_thread, thread_id: "${state.task}", message: Again. } }
+      assign: { second: "${result.thread_id}" }
+      next: wait_again
+    wait_again:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.second}"] } }
+      assign: { results: "${result.results}" }
+      next: end
+    end: { type: return, output: { results: "${state.results}" } }
+"#;
+
+/// Reads five files, whose names are so long that summaries are needed, and answers.
+fn reads_long(_: usize, request: &ModelRequest) -> ModelReply {
+    let talk = format!("{:?}", request.messages);
+    let read = (1..=5).rev().find(|number| talk.contains(&format!("file-{number}"))).unwrap_or(0);
+    if request.tools.is_empty() {
+        return ModelReply { text: format!("I have read file-{read}."), ..ModelReply::default() };
+    }
+    match read {
+        5 => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+        read => calls(&[("files_read", json!({ "path": format!("file-{}{}", read + 1, "x".repeat(1_500)) }))]),
+    }
+}
+
+/// Lists the files again if the talk has the first list, and answers.
+fn continues(turn: usize, request: &ModelRequest) -> ModelReply {
+    match turn {
+        // The talk of the first agent has two replies, whose calls have results.
+        0 | 2 => calls(&[("files_list", json!({}))]),
+        _ => reads(2, request),
+    }
+}
+
 /// Lists the files, reads two of them, one of which is not there, and answers.
 fn reads(turn: usize, request: &ModelRequest) -> ModelReply {
     let can_read = request.tools.iter().any(|tool| tool.name == "files_read");
@@ -134,6 +178,8 @@ struct Subject {
     graph: &'static str,
     inputs: Value,
     model: Model,
+    /// How many tokens its model may have.
+    context: Option<u64>,
 }
 
 /// The output of a run, and the graph of each run with the nodes that it visited.
@@ -155,7 +201,11 @@ impl Subject {
         }
         let library = Library::open(&tree.path("graphs"), recorder.clone());
         let inputs = if text.is_empty() { json!({ "fixes": ["a.rs"] }) } else { json!({}) };
-        Self { tree, recorder, library, graph, inputs, model }
+        Self { tree, recorder, library, graph, inputs, model, context: None }
+    }
+
+    fn with_context(self, tokens: u64) -> Self {
+        Self { context: Some(tokens), ..self }
     }
 
     fn machine(&self, id: &str) -> graph_runtime::dynamic::Interpreted {
@@ -166,6 +216,10 @@ impl Subject {
     fn process(&self, bed: &TestBed, store: impl Store) -> (Runtime, Tasks) {
         let (model, tasks) = (self.model, self.library.tasks());
         let model = Scripted::new(move |turn, request| Ok(model(turn, request)));
+        let model = match self.context {
+            Some(tokens) => model.with_context(tokens),
+            None => model,
+        };
         let tools = self.tree.agents(&model).tasks(tasks.clone());
         let runtime = bed.process(store).tools(tools).build().unwrap();
         tasks.serve(&runtime);
@@ -262,9 +316,15 @@ async fn a_crash_at_any_write_repeats_only_what_was_in_progress(_: TestBed) {
         ("an agent as a task", Subject::new("shop/spawns", SPAWNS, reads), 12),
         ("graphs as tasks", Subject::new("shop/both", BOTH, reads), 8),
         ("an agent that spawns tasks", Subject::new("shop/review", "", spawns), 15),
+        ("an agent with summaries", Subject::new("shop/review", "", reads_long).with_context(2_500), 12),
+        ("an agent that continues another", Subject::new("shop/continues", CONTINUES, continues), 12),
     ] {
         let bed = TestBed::new();
         let whole = subject.finish(&bed).await;
+        if subject.context.is_some() {
+            let turns = whole.visits[0].1.iter().filter(|node| *node == "think").count();
+            assert!(turns > 6, "{turns} turns, of which one answers and five read: there is no summary");
+        }
         let all = counts(subject.recorder.take());
         for (run, step) in all.keys() {
             assert!(finished(bed.disk(), run).await.contains(step), "{name}: the store has the result of each call");
