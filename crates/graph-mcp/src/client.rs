@@ -50,7 +50,8 @@ const MOST_ERROR: usize = 1_000;
 #[derive(Clone)]
 pub enum McpEndpoint {
     /// A program that is started, and that speaks over its stdin and stdout. It has only the variables `PATH`, `HOME`, `LANG`,
-    /// `TMPDIR` and those that are named. Nothing that it prints to stderr is shown.
+    /// `TMPDIR` and those that are named. Nothing that it prints to stderr is shown. It ends with the connection, or with the program in
+    /// whatever way that ends, and what it started ends with it.
     Command {
         /// The program and its arguments.
         command: Vec<String>,
@@ -350,7 +351,7 @@ async fn serve(
     let greeting = tokio::time::timeout(GREETING, connect(&server, &endpoint, listener.clone())).await;
     let late = || McpClientError::Lost { server: server.clone(), reason: "it does not greet in time".to_owned() };
     // A program that was started ends with its connection.
-    let (session, _child) = match greeting.unwrap_or_else(|_| Err(late())) {
+    let (session, _program) = match greeting.unwrap_or_else(|_| Err(late())) {
         Ok(connected) => connected,
         Err(error) => {
             drop(ready.send(Err(error)));
@@ -391,7 +392,14 @@ async fn serve(
     drop(tokio::time::timeout(Duration::from_secs(2), session.cancel()).await);
 }
 
-type Connected = (RunningService<RoleClient, Listener>, Option<tokio::process::Child>);
+type Connected = (RunningService<RoleClient, Listener>, Option<StartedServer>);
+
+/// A server that was started. It ends with this value, together with all that it started.
+struct StartedServer {
+    _child: tokio::process::Child,
+    #[cfg(unix)]
+    _group: graph_tools::ProcessGroup,
+}
 
 async fn connect(server: &str, endpoint: &McpEndpoint, listener: Listener) -> Result<Connected, McpClientError> {
     let unusable = |reason: String| McpClientError::Endpoint { server: server.to_owned(), reason };
@@ -408,14 +416,23 @@ async fn connect(server: &str, endpoint: &McpEndpoint, listener: Listener) -> Re
             for name in ["PATH", "HOME", "LANG", "TMPDIR"].into_iter().chain(env.iter().map(String::as_str)) {
                 command.envs(std::env::var_os(name).map(|value| (name, value)));
             }
-            let mut child =
-                command.spawn().map_err(|error| unusable(format!("`{program}` could not be started: {error}")))?;
+            let unstarted = |error: std::io::Error| unusable(format!("`{program}` could not be started: {error}"));
+            #[cfg(unix)]
+            let group = graph_tools::ProcessGroup::new().map_err(unstarted)?;
+            #[cfg(unix)]
+            group.join(&mut command);
+            let mut child = command.spawn().map_err(unstarted)?;
             let (Some(read), Some(write)) = (child.stdout.take(), child.stdin.take()) else {
                 return Err(unusable("it has no pipes".to_owned()));
             };
             let transport = AsyncRwTransport::new_client(read, write).with_max_line_length(MOST_BYTES);
+            let program = StartedServer {
+                _child: child,
+                #[cfg(unix)]
+                _group: group,
+            };
             let session = serve_client_with_lifecycle(listener, transport, lifecycle).await;
-            Ok((session.map_err(|error| lost(error.to_string()))?, Some(child)))
+            Ok((session.map_err(|error| lost(error.to_string()))?, Some(program)))
         }
         McpEndpoint::Url { url, token } => {
             let http = http_client(url).map_err(unusable)?;

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -27,8 +27,17 @@ use crate::server::{GraphServer, MOST_BYTES};
 /// How many connections are open at a time. Further ones are closed at once.
 const MOST_CONNECTIONS: usize = 256;
 
+/// How many sessions there are at a time. A request that would begin another one is refused.
+const MOST_SESSIONS: usize = 1_000;
+
 /// The most bytes of the head of a request.
 const MOST_HEAD: usize = 16 * 1024;
+
+/// The header that names the session of a request.
+const SESSION: &str = "mcp-session-id";
+
+/// The header that names the version of the protocol, in all requests but the first one of a session.
+const VERSION: &str = "mcp-protocol-version";
 
 /// How long the head of a request may take.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -131,6 +140,7 @@ pub struct BoundServer {
     address: SocketAddr,
     guard: Arc<HttpGuard>,
     service: HttpService,
+    sessions: Arc<LocalSessionManager>,
 }
 
 impl fmt::Debug for BoundServer {
@@ -157,8 +167,8 @@ impl BoundServer {
         // A person may think about a question.
         sessions.session_config.keep_alive = Some(PATIENCE);
         let sessions = Arc::new(sessions);
-        let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
-        Ok(Self { listener, address, guard: Arc::new(guard), service })
+        let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions), config);
+        Ok(Self { listener, address, guard: Arc::new(guard), service, sessions })
     }
 
     /// Returns the address of the server, for clients.
@@ -184,10 +194,11 @@ impl BoundServer {
             };
             let Ok(place) = Arc::clone(&open).try_acquire_owned() else { continue };
             let (guard, service, address) = (Arc::clone(&self.guard), self.service.clone(), self.address);
+            let sessions = Arc::clone(&self.sessions);
             connections.spawn(async move {
                 let _place = place;
                 let is_known = AtomicBool::new(false);
-                let answer = service_fn(|request| answered(&guard, &service, address, &is_known, request));
+                let answer = service_fn(|request| answered(&guard, (&service, &sessions), address, &is_known, request));
                 let connection = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_TIMEOUT)
@@ -209,7 +220,7 @@ impl BoundServer {
 /// Answers a request, or refuses it.
 async fn answered(
     guard: &HttpGuard,
-    service: &HttpService,
+    (service, sessions): (&HttpService, &LocalSessionManager),
     address: SocketAddr,
     is_known: &AtomicBool,
     request: Request<Incoming>,
@@ -217,11 +228,26 @@ async fn answered(
     let refusal = match guard.admit(&request, address) {
         Ok(()) if request.uri().path() == "/mcp" => {
             is_known.store(true, Ordering::Relaxed);
+            // A session ends when its client says so, or when nothing was said in it for long.
+            // Clients of newer versions name the version in each request, and have no sessions.
+            let has = |name| request.headers().contains_key(name);
+            let begins = request.method() == Method::POST && !has(SESSION) && !has(VERSION);
+            if begins && sessions.sessions.read().await.len() >= MOST_SESSIONS {
+                return Ok(refused(Refusal(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "there are too many sessions: end those that are not needed with DELETE",
+                )));
+            }
             return Ok(service.handle(request).await);
         }
         Ok(()) => Refusal(StatusCode::NOT_FOUND, "the server answers at /mcp"),
         Err(refusal) => refusal,
     };
+    Ok(refused(refusal))
+}
+
+/// Returns the response to a request that is refused.
+fn refused(refusal: Refusal) -> Response<HttpBody> {
     let mut response = Response::new(Full::new(Bytes::from(refusal.1)).boxed());
     *response.status_mut() = refusal.0;
     let headers = response.headers_mut();
@@ -231,5 +257,5 @@ async fn answered(
     if refusal.0 == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"state-graphs\""));
     }
-    Ok(response)
+    response
 }

@@ -43,6 +43,8 @@ pub use http::{BadHost, HttpPolicy};
 pub use mcp::{McpCall, McpCalls, mcp, perform_mcp};
 pub use model::{ModelTurn, ModelTurns};
 pub use names::{plain_tool_name, tool_names};
+#[cfg(unix)]
+pub use process::ProcessGroup;
 
 use std::sync::LazyLock;
 

@@ -205,7 +205,7 @@ fn is_executable(path: &Path) -> bool {
 /// A running process with its group, whose output is read meanwhile. If it is dropped, the group is killed.
 pub(super) struct RunningProcess {
     child: Child,
-    group: Group,
+    group: ProcessGroup,
     stdout: Buffer,
     stderr: Buffer,
     /// The tasks that read and write. Dropping the set stops them, so that an abandoned process leaves nothing behind.
@@ -217,8 +217,8 @@ pub(super) struct RunningProcess {
 impl RunningProcess {
     /// Starts `command` in its own process group, which is stopped when it prints more than `most_output` bytes.
     pub(super) fn start(command: &mut Command, stdin: Stdio, most_output: usize) -> std::io::Result<Self> {
-        let group = Group::new()?;
-        command.process_group(group.leader.as_raw_nonzero().get()).kill_on_drop(true);
+        let group = ProcessGroup::new()?;
+        group.join(command);
         let mut child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (stdout, stderr) = (Arc::default(), Arc::default());
         let mut pipes = JoinSet::new();
@@ -323,10 +323,12 @@ fn exit_code(status: ExitStatus) -> i32 {
 const WATCHDOG: &str =
     "trap '' HUP INT QUIT ABRT ALRM TERM USR1 USR2 PIPE TSTP TTIN TTOU; while read -r _; do :; done; kill -KILL 0";
 
-/// A process group that is killed when this value is dropped or when its program ends.
+/// A process group that is killed when this value is dropped, or when the program ends, in whatever way.
 ///
-/// Its leader is a watchdog, so the number of the group cannot be reused while this value exists.
-struct Group {
+/// Its leader is a watchdog: a small process that waits for the end of the program. So the number of the group cannot be reused while this
+/// value exists. A process that leaves the group is not killed.
+#[derive(Debug)]
+pub struct ProcessGroup {
     watchdog: Child,
     leader: Pid,
     /// The end of the pipe on which the watchdog waits. It is closed on exec, so that no child keeps it open.
@@ -334,8 +336,13 @@ struct Group {
     is_killed: bool,
 }
 
-impl Group {
-    fn new() -> std::io::Result<Self> {
+impl ProcessGroup {
+    /// Starts a group, with no process of the program in it yet. It must be in a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the watchdog cannot be started.
+    pub fn new() -> std::io::Result<Self> {
         let shell = find_in_path("sh").unwrap_or_else(|_| PathBuf::from("/bin/sh"));
         let mut command = Command::new(shell);
         command.arg("-c").arg(WATCHDOG).env_clear().current_dir("/");
@@ -348,6 +355,11 @@ impl Group {
         Ok(Self { watchdog, leader, _line: line, is_killed: false })
     }
 
+    /// Lets a command start in the group.
+    pub fn join(&self, command: &mut Command) {
+        command.process_group(self.leader.as_raw_nonzero().get()).kill_on_drop(true);
+    }
+
     /// Kills all processes in the group, including the watchdog.
     fn kill(&mut self) {
         if !std::mem::replace(&mut self.is_killed, true)
@@ -358,7 +370,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }

@@ -270,3 +270,45 @@ async fn graphs_call_the_tools_of_a_server_over_http() {
     let redirected = McpServers::new().server_within("shop", endpoint, Duration::from_secs(5));
     assert!(redirected.tools("shop").await.is_err());
 }
+
+#[tokio::test]
+async fn a_client_that_leaves_its_sessions_open_gets_no_more_of_them() {
+    let tree = Tree::new();
+    let listening = Listening::of(&tree.server(), HttpGuard::new(TOKEN).unwrap()).await;
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "raw", "version": "1" },
+    } })
+    .to_string();
+    let post = |more: &str| {
+        format!(
+            "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\naccept: application/json, \
+             text/event-stream\r\nconnection: close\r\ncontent-length: {}\r\n{more}\r\n{body}",
+            listening.host(),
+            body.len()
+        )
+    };
+    let begun = async || {
+        // The answer is a stream that stays open, so only its head is read.
+        let mut stream = TcpStream::connect(listening.host()).await.unwrap();
+        stream.write_all(post("").as_bytes()).await.unwrap();
+        let mut head = [0; 2048];
+        let count = stream.read(&mut head).await.unwrap();
+        String::from_utf8_lossy(&head[..count]).into_owned()
+    };
+    let first = begun().await;
+    let session = first.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap().trim().to_owned();
+    for _ in 1..1_000 {
+        let answer = begun().await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let answer = begun().await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("too many sessions"), "{answer}");
+    let end = format!(
+        "DELETE /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\nmcp-session-id: {session}\r\nconnection: close\r\n\r\n",
+        listening.host()
+    );
+    let ended = listening.raw(end.as_bytes()).await;
+    assert!(ended.starts_with("HTTP/1.1 20"), "{ended}");
+    let answer = begun().await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}

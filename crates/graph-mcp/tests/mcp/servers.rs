@@ -219,3 +219,34 @@ async fn a_compiled_graph_calls_the_tool_of_a_server() {
     assert!(run(&changed).await.unwrap_err().contains("graph mcp import"));
     assert_eq!(changed.log(), "");
 }
+
+/// Whether a process is there.
+#[cfg(target_os = "linux")]
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    // A process that has ended and that nobody has waited for yet has the state `Z`.
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z') && !rest.is_empty())
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_server_ends_with_its_connection_and_takes_its_children_with_it() {
+    let scripted = Scripted::new(LISTED, &good());
+    let pids = scripted.directory.path().join("pids");
+    // It leaves a process behind, and ignores that its stdin ends.
+    let script = scripted.directory.path().join("server.sh");
+    let text = std::fs::read_to_string(&script).unwrap();
+    let text = format!("sleep 600 & echo $! >> {0}; echo $$ >> {0}\n{text}\nsleep 600\n", pids.display());
+    std::fs::write(&script, text).unwrap();
+    let servers = scripted.servers(LONG);
+    declared(&servers).await;
+    let started = std::fs::read_to_string(&pids).unwrap();
+    assert_eq!(started.lines().count(), 2);
+    assert!(started.lines().all(is_alive));
+    drop(servers);
+    let begun = std::time::Instant::now();
+    while started.lines().any(is_alive) {
+        assert!(begun.elapsed() < LONG, "a process of the server is left");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
