@@ -41,6 +41,20 @@ impl countdown::Actions for Counter {
     }
 }
 
+/// The same with a future that yields once, so that the engine waits for its answer.
+struct Yielding(Counter);
+
+impl countdown::Actions for Yielding {
+    async fn bench_tick(
+        &self,
+        call: &Call,
+        params: countdown::BenchTick,
+    ) -> Result<countdown::BenchTickResult, ActionError> {
+        tokio::task::yield_now().await;
+        self.0.bench_tick(call, params).await
+    }
+}
+
 /// The tools of `order`, of which only the routing is measured.
 struct Shop;
 
@@ -194,6 +208,18 @@ fn own_futures(tokio: &Tokio, count: u64) -> Duration {
         }
         began.elapsed()
     })
+}
+
+/// Times the cost of a yield in a task, without an engine.
+fn own_yields(tokio: &Tokio, count: u64) -> Duration {
+    let yields = tokio.spawn(async move {
+        let began = Instant::now();
+        for _ in 0..count {
+            tokio::task::yield_now().await;
+        }
+        began.elapsed()
+    });
+    tokio.block_on(yields).expect("it does not panic")
 }
 
 /// Measures the conditions of `is_available` in `order`, for each of its two edges.
@@ -371,6 +397,9 @@ fn pairs_of_steps(tokio: &Tokio, runtime: &Runtime) {
     let plain = measure(|| nanoseconds(time(tokio, runtime, Countdown::new(Counter::from(STEPS))), STEPS));
     println!("a step in memory, with that: {plain}");
     println!("  beyond the tool's own future: {:.0} ns ({:.0} ns)", plain.least - own.least, plain.median - own.median);
+    let yielding = measure(|| nanoseconds(time(tokio, runtime, Countdown::new(Yielding(Counter::from(STEPS)))), STEPS));
+    let yields = measure(|| nanoseconds(own_yields(tokio, STEPS), STEPS));
+    println!("a step in memory whose tool yields once: {yielding}; the yield alone: {yields}");
     let assigning = measure(|| nanoseconds(time(tokio, runtime, Tally::new(Counter::from(STEPS))), STEPS));
     println!(
         "  the same with an assignment: {:.0} ns ({:.0} ns)",
@@ -454,6 +483,7 @@ fn once(name: &str, count: u64) {
     let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
     match name {
         "step" => time(&tokio, &runtime, Countdown::new(Counter::from(count))),
+        "yielding" => time(&tokio, &runtime, Countdown::new(Yielding(Counter::from(count)))),
         "assignment" => time(&tokio, &runtime, Tally::new(Counter::from(count))),
         "interpreted" => time_interpreted(&tokio, &runtime, "countdown.yaml", count),
         "item" => time_sweep(&tokio, &runtime, count),
@@ -463,7 +493,7 @@ fn once(name: &str, count: u64) {
         "durable" | "bare" | "durable-branches" => once_durable(name, count),
         other => {
             eprintln!(
-                "`{other}` is not measured; name step, assignment, interpreted, item, branch, first-edge, second-edge, durable, durable-branches or bare"
+                "`{other}` is not measured; name step, yielding, assignment, interpreted, item, branch, first-edge, second-edge, durable, durable-branches or bare"
             );
             std::process::exit(2);
         }
