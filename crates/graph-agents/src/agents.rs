@@ -180,13 +180,16 @@ fn took(usage: Usage, micros: u64) -> Value {
 /// Returns the talk of the agent that an agent continues, and the message for it, if it does.
 async fn continued(call: &Call) -> Result<Vec<Said>, ActionError> {
     let Some(tasks) = call.tool_settings::<ToolConfig>().and_then(ToolConfig::own_tasks) else { return Ok(Vec::new()) };
-    let Some(ContinuedTask { run, message, visits, .. }) = tasks.continued(call).await? else { return Ok(Vec::new()) };
+    let Some(ContinuedTask { run, message, visits, unread, .. }) = tasks.continued(call).await? else {
+        return Ok(Vec::new());
+    };
     let talk = Said::read_ended(&visits)
         .map_err(|error| ActionError::permanent(format!("the talk of thread `{run}` cannot be read: {error}")))?;
     // Prompts have nothing of it that a summary stands for.
     let talk = context::recent(&talk).into_iter().cloned().collect();
     let message = Said::Steer { id: format!("continues {run}"), text: message };
-    Ok(vec![Said::Earlier { thread: run.to_string(), talk }, message])
+    let unread = unread.into_iter().map(|TaskMessage { id, text }| Said::Steer { id, text });
+    Ok([Said::Earlier { thread: run.to_string(), talk }].into_iter().chain(unread).chain([message]).collect())
 }
 
 /// Returns the messages for an agent that is a task, without those that are in the talk. They stay in the inbox of the run, so a turn

@@ -19,6 +19,12 @@ const MOST_BYTES_OF_TOKEN: u64 = 4;
 /// A prompt is full with this part of the context, so that there is room for the reply.
 const FULL: (u64, u64) = (9, 10);
 
+/// A line of a talk that is to be summarised has at least so many bytes, if it is that long.
+const LEAST_OF_LINE: usize = 200;
+
+/// About how many bytes a text takes that says how much was left out.
+const MARK: usize = 48;
+
 /// The model is asked for a summary with these instructions.
 const SUMMARISE: &str = "You write the memory of an agent that works on a task. The talk of the agent and its tools has become too long, so \
     your summary will stand for it. The agent keeps its instructions and its inputs. Write down what was done and with which effect, what \
@@ -110,8 +116,7 @@ impl Context {
         let has_more = before.iter().any(|said| !matches!(said, Said::Summary { .. }));
         let kept = if has_more && size <= self.bytes((1, 4)) { tail.len() } else { 0 };
         let lines: Vec<String> = talk.iter().map(|said| said.to_value().to_string()).collect();
-        let share = share(&lines.iter().map(String::len).collect::<Vec<_>>(), self.bytes((1, 2)));
-        let lines: Vec<String> = lines.iter().map(|line| cut(line, share)).collect();
+        let lines = shortened(lines, self.bytes((1, 2)));
         let task = directive.description.as_deref().unwrap_or(&directive.name);
         let text = format!("The task of the agent: {task}\n\nThe talk, a message a line:\n{}", lines.join("\n"));
         let most = (self.tokens / 8).max(1);
@@ -165,12 +170,35 @@ fn share(sizes: &[usize], most: usize) -> usize {
     usize::MAX
 }
 
-/// Returns the beginning of a text that is too long, and says how much was left out.
+/// Returns lines that have at most some bytes together: long ones are cut, and if that leaves too little of each, those in the middle are
+/// left out.
+fn shortened(mut lines: Vec<String>, most: usize) -> Vec<String> {
+    let sizes = |lines: &[String]| lines.iter().map(|line| line.len() + 1).collect::<Vec<_>>();
+    let mut left_out = 0;
+    // The middle one is neither the task nor the newest.
+    while share(&sizes(&lines), most) < LEAST_OF_LINE && lines.len() > 2 {
+        let half = lines.len() / 2;
+        // Half of them at a time would lose too much, one at a time would take long.
+        let count = (lines.len() / 10).max(1);
+        lines.drain(half - count / 2..half - count / 2 + count);
+        left_out += count;
+    }
+    let share = share(&sizes(&lines), most.saturating_sub(64));
+    let half = lines.len() / 2;
+    let mut short: Vec<String> = lines.iter().map(|line| cut(line, share)).collect();
+    if left_out > 0 {
+        short.insert(half, format!("[{left_out} messages are left out]"));
+    }
+    short
+}
+
+/// Returns the beginning of a text that is too long, and says how much was left out. It has at most the bytes that it may have, or only
+/// says that.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(most);
+    let end = text.floor_char_boundary(most.saturating_sub(MARK));
     format!("{}… [{} of {} bytes are left out]", &text[..end], text.len() - end, text.len())
 }
 
@@ -211,11 +239,30 @@ mod tests {
         assert_eq!(share(&[10, 20, 1_000], 130), 100);
         assert_eq!(share(&[10, 20, 30], 60), usize::MAX);
         assert_eq!(share(&[], 0), usize::MAX);
-        assert_eq!(cut("äöü", 3), "ä… [4 of 6 bytes are left out]");
+        assert_eq!(cut(&"ä".repeat(50), 51), "ä… [98 of 100 bytes are left out]");
+        assert_eq!(cut("äöü", 3), "… [6 of 6 bytes are left out]");
         assert_eq!(cut("äöü", 6), "äöü");
     }
 
+    #[test]
+    fn many_short_lines_lose_those_in_the_middle() {
+        let lines: Vec<String> = (0..200).map(|number| format!("{number} {}", "x".repeat(300))).collect();
+        let short = shortened(lines, 4_000);
+        assert!(short.iter().map(|line| line.len() + 1).sum::<usize>() <= 4_000, "{short:?}");
+        assert!(short[0].starts_with("0 xx") && short.last().unwrap().starts_with("199 xx"), "{short:?}");
+        assert!(short.iter().any(|line| line.ends_with(" messages are left out]")), "{short:?}");
+        assert!(short.len() > 10, "{short:?}");
+    }
+
     proptest! {
+        #[test]
+        fn shortened_lines_fit(sizes in prop::collection::vec(0usize..2_000, 0..300), most in 500usize..20_000) {
+            let lines = sizes.iter().map(|size| "y".repeat(*size)).collect();
+            let short = shortened(lines, most);
+            let taken: usize = short.iter().map(|line| line.len() + 1).sum();
+            prop_assert!(taken <= most + MARK, "{taken} of {most}");
+        }
+
         #[test]
         fn shares_never_exceed_the_whole(sizes in prop::collection::vec(0usize..5_000, 0..40), most in 0usize..20_000) {
             let share = share(&sizes, most);

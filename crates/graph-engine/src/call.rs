@@ -545,14 +545,19 @@ impl TaskOrigin {
         Self { owner, by, start: call.run.start, hook, limits, continues }
     }
 
+    /// Returns the idempotency key of the call.
+    pub(crate) fn key(&self) -> String {
+        let Parent { run, step, node, item } = &self.by;
+        call_key(run, *step, node, *item, self.hook.as_deref())
+    }
+
     /// Returns the id of the task, which follows from its graph and the call.
     ///
     /// # Panics
     ///
     /// Never: each graph's id and hex digits are the id of a run.
     pub fn task_id(&self, graph: &GraphId) -> RunId {
-        let Parent { run, step, node, item } = &self.by;
-        let key = call_key(run, *step, node, *item, self.hook.as_deref());
+        let key = self.key();
         let name: String = graph.stem().chars().take(64).collect();
         let start = self.start.map_or_else(String::new, |start| start.to_hex());
         let id = format!("{name}-{}", &Digest::of(format!("task {graph} {key} {start}")).to_hex()[..24]);

@@ -14,7 +14,7 @@ use crate::services::RuntimeServices;
 use crate::start::EngineParts;
 use crate::status::Status;
 use crate::step::state_value;
-use crate::store::{Inbox, Lease, StoreError, Wait, WaitChanges};
+use crate::store::{Inbox, Lease, Store, StoreError, Wait, WaitChanges};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -63,6 +63,29 @@ fn address_of(journal: &Journal) -> Option<Address> {
         Some(_) => journal.start.address.clone(),
         None => Some(Address::of_run(journal.chain.run().clone(), journal.chain.start()?)),
     }
+}
+
+/// Leases a run that is resumed, unless it was claimed before.
+async fn lease_of(store: &dyn Store, begin: &Begin, claimed: &mut Option<Lease>) -> Result<Lease, StoreError> {
+    let lease = match (claimed.take(), begin.ignores_cancel) {
+        (Some(claimed), _) => claimed,
+        (None, true) => store.lease_ignoring_cancel(&begin.run).await?,
+        (None, false) => store.lease(&begin.run).await?,
+    };
+    lease.stops(&begin.stop);
+    Ok(lease)
+}
+
+/// Adds the records that a journal got since it was loaded, before the run was leased. Returns whether there are some.
+async fn catch_up(store: &dyn Store, run: &RunId, signed: &mut Vec<SignedRecord>) -> Result<bool, StoreError> {
+    let last = signed.len() - 1;
+    let later = store.load_from(run, last as u64).await?;
+    let has_grown = later != signed[last..];
+    if has_grown {
+        signed.truncate(last);
+        signed.extend(later);
+    }
+    Ok(has_grown)
 }
 
 impl RuntimeServices {
@@ -235,19 +258,9 @@ impl RuntimeServices {
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
         let allowed = allowed(&*machine, &ceiling)?;
-        let lease: Lease = match (claimed.take(), begin.ignores_cancel) {
-            (Some(claimed), _) => claimed,
-            (None, true) => store.lease_ignoring_cancel(run).await.map_err(store_failed)?,
-            (None, false) => store.lease(run).await.map_err(store_failed)?,
-        };
-        lease.stops(&begin.stop);
+        let lease = lease_of(&**store, &begin, claimed).await.map_err(store_failed)?;
         let was = store.find(run).await.map_err(store_failed)?.status;
-        // The journal may have grown since it was read, before the run was leased.
-        let last = signed.len() - 1;
-        let later = store.load_from(run, last as u64).await.map_err(store_failed)?;
-        if later != signed[last..] {
-            signed.truncate(last);
-            signed.extend(later);
+        if catch_up(&**store, run, &mut signed).await.map_err(store_failed)? {
             journal = read(&signed)?;
             if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
                 self.recorded(run, machine.graph(), &signed);

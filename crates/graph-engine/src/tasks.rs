@@ -26,7 +26,7 @@ use crate::graphless::RecordedOutcome;
 use crate::machine::Machine;
 use crate::outcome::OutcomeError;
 use crate::payload::payload;
-use crate::record::{Start, Visit, verified_start};
+use crate::record::{JournalError, Start, VerifiedJournal, Visit};
 use crate::run::Work;
 use crate::runtime::{Options, Runtime};
 use crate::services::RuntimeServices;
@@ -123,6 +123,8 @@ pub struct ContinuedTask {
     pub message: String,
     /// Its visits. Secrets are replaced by `[secret]`.
     pub visits: Vec<Visit>,
+    /// The messages for it that it did not live to read.
+    pub unread: Vec<TaskMessage>,
 }
 
 impl Tasks {
@@ -199,7 +201,7 @@ impl Tasks {
         if !found.status.has_ended() {
             return Err(ActionError::permanent(format!("task `{task}` has not ended: send it a message instead")));
         }
-        let start = started(&runtime, &*store, task).await?;
+        let BegunRun { start, .. } = started(&runtime, &*store, task).await?;
         if start.task.as_ref().map(|origin| &origin.owner) != Some(call.run.root()) {
             return Err(unknown(task));
         }
@@ -446,12 +448,25 @@ impl Tasks {
         Ok(stopped)
     }
 
-    /// Sends a message to a task of the run that is an agent, whose model gets it with the next turn. The message is durable then.
+    /// Sends a message to a task of the run that is an agent, whose model gets it with the next turn. The message is durable then. If there is
+    /// no further turn, the task that continues this one gets it.
     ///
     /// # Errors
     ///
     /// If it is no task of the run, no agent, or has ended.
     pub async fn steer(&self, call: &Call, task: &RunId, text: &str) -> Result<(), ActionError> {
+        if self.send(call, task, text).await? {
+            return Ok(());
+        }
+        Err(ActionError::permanent(format!("task `{task}` has ended, and reads no messages")))
+    }
+
+    /// As [`steer`](Self::steer). Returns false if the task has ended.
+    ///
+    /// # Errors
+    ///
+    /// If it is no task of the run, or no agent.
+    pub async fn send(&self, call: &Call, task: &RunId, text: &str) -> Result<bool, ActionError> {
         let (runtime, store) = self.serving()?;
         let found = self.of(call, task).await?;
         let machine = self.graph_of(&found);
@@ -467,10 +482,20 @@ impl Tasks {
         let (sealed, to) = (signal.clone(), task.clone());
         let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
         match store.receive(task, signal, seal).await {
-            Ok(Received::Accepted(_) | Received::Already { .. }) => Ok(()),
-            Err(error @ StoreError::Ended { .. }) => Err(ActionError::permanent(error.to_string())),
+            Ok(Received::Accepted(_) | Received::Already { .. }) => Ok(true),
+            Err(StoreError::Ended { .. }) => Ok(false),
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Whether a task of the run has read the message that this call sent to it before, in a process that did not live to record that.
+    ///
+    /// # Errors
+    ///
+    /// If it is no task of the run, or its journal was changed.
+    pub async fn has_read(&self, call: &Call, task: &RunId) -> Result<bool, ActionError> {
+        let key = call.idempotency_key();
+        Ok(self.visits(call, task).await?.iter().any(|visit| has_steer(visit, &key)))
     }
 
     /// Returns the messages for the run of a call, in their order. Those that nobody with the key of the runtime received are left out.
@@ -481,23 +506,10 @@ impl Tasks {
     pub async fn messages(&self, call: &Call) -> Result<Vec<TaskMessage>, ActionError> {
         let Ok((runtime, store)) = self.serving() else { return Ok(Vec::new()) };
         let facts = &call.run;
-        let (Some(start), Some(key), None) = (facts.start, &runtime.inner.key, &facts.parent) else {
-            return Ok(Vec::new());
-        };
-        let inbox = match store.inbox(&facts.id).await {
-            Err(StoreError::Unsupported(_)) => return Ok(Vec::new()),
-            inbox => inbox.map_err(failed)?,
-        };
-        let (address, key) = (Address::of_run(facts.id.clone(), start), key.public());
-        let messages = inbox.signals.into_iter().filter(|signal| signal.name == STEER).filter_map(|received| {
-            let SignalPlace { order, at } = received.place;
-            let value: Value = serde_json::from_str(&received.payload).ok()?;
-            let text = value.as_str()?.to_owned();
-            let (name, id, receipt) = (received.name, received.id, received.receipt);
-            let signal = TakenSignal { name, id, order, at, value, encrypted: None, receipt };
-            is_received(&address, &key, &signal).then_some(TaskMessage { id: signal.id, text })
-        });
-        Ok(messages.collect())
+        match (facts.start, &facts.parent) {
+            (Some(start), None) => messages_for(&runtime, &*store, &facts.id, start).await,
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Returns the task that the run of a call continues, with its visits, if the run is a task that does.
@@ -510,14 +522,20 @@ impl Tasks {
         if call.run.parent.is_some() || call.run.start.is_none() {
             return Ok(None);
         }
-        let Some(own) = started(&runtime, &*store, &call.run.id).await?.task else { return Ok(None) };
-        let Some(Continuation { run, message }) = own.continues else { return Ok(None) };
-        let other = started(&runtime, &*store, &run).await?;
+        let Some(own) = started(&runtime, &*store, &call.run.id).await?.start.task else { return Ok(None) };
+        let Some(Continuation { run, message }) = &own.continues else { return Ok(None) };
+        let (run, message) = (run.clone(), message.clone());
+        let BegunRun { start: other, link } = started(&runtime, &*store, &run).await?;
         if other.task.is_none_or(|origin| origin.owner != own.owner) {
             return Err(unknown(&run));
         }
         let visits = runtime.history(&run).await.map_err(|error| ActionError::permanent(error.to_string()))?;
-        Ok(Some(ContinuedTask { run, message, visits }))
+        // A call that sent the message first, and then found that the task had ended.
+        let key = own.key();
+        let sent = messages_for(&runtime, &*store, &run, link).await?;
+        let is_unread = |sent: &TaskMessage| sent.id != key && !visits.iter().any(|visit| has_steer(visit, &sent.id));
+        let unread = sent.into_iter().filter(is_unread).collect();
+        Ok(Some(ContinuedTask { run, message, visits, unread }))
     }
 
     /// Returns the runtime and its store.
@@ -633,16 +651,59 @@ fn capabilities_of_task(call: &Call, machine: &dyn Machine) -> Result<Grants, Ac
     patterns.map(Grants::new).map_err(|error| ActionError::permanent(error.to_string()))
 }
 
+/// Returns the messages for a run, in their order. Those that nobody with the key of the runtime received are left out.
+async fn messages_for(
+    runtime: &Runtime,
+    store: &dyn Store,
+    run: &RunId,
+    start: Digest,
+) -> Result<Vec<TaskMessage>, ActionError> {
+    let Some(key) = &runtime.inner.key else { return Ok(Vec::new()) };
+    let inbox = match store.inbox(run).await {
+        Err(StoreError::Unsupported(_)) => return Ok(Vec::new()),
+        inbox => inbox.map_err(failed)?,
+    };
+    let (address, key) = (Address::of_run(run.clone(), start), key.public());
+    let messages = inbox.signals.into_iter().filter(|signal| signal.name == STEER).filter_map(|received| {
+        let SignalPlace { order, at } = received.place;
+        let value: Value = serde_json::from_str(&received.payload).ok()?;
+        let text = value.as_str()?.to_owned();
+        let (name, id, receipt) = (received.name, received.id, received.receipt);
+        let signal = TakenSignal { name, id, order, at, value, encrypted: None, receipt };
+        is_received(&address, &key, &signal).then_some(TaskMessage { id: signal.id, text })
+    });
+    Ok(messages.collect())
+}
+
+/// Whether the talk that a visit wrote has the message with an id.
+fn has_steer(visit: &Visit, id: &str) -> bool {
+    let said = visit.result.get("said").and_then(Value::as_array);
+    said.into_iter()
+        .flatten()
+        .any(|said| said.get("role").is_some_and(|role| role == STEER) && said.get("id").is_some_and(|own| own == id))
+}
+
 /// Whether a graph is that of an agent.
 fn is_agent(code: &GraphTables) -> bool {
     code.tools.iter().any(|tool| tool.name() == AGENT_MODEL)
 }
 
+/// The beginning of a run.
+struct BegunRun {
+    start: Start,
+    /// The link of its first record.
+    link: Digest,
+}
+
 /// Returns the beginning of a run, as its verified journal says.
-async fn started(runtime: &Runtime, store: &dyn Store, run: &RunId) -> Result<Start, ActionError> {
+async fn started(runtime: &Runtime, store: &dyn Store, run: &RunId) -> Result<BegunRun, ActionError> {
+    let misfit = |error| ActionError::permanent(format!("run `{run}`: {error}"));
     let key = runtime.inner.key.as_ref().ok_or_else(no_store)?.public();
     let signed = store.load(run).await.map_err(failed)?;
-    verified_start(run, &signed, &key).map_err(|error| ActionError::permanent(format!("run `{run}`: {error}")))
+    let verified = VerifiedJournal::new(run, &signed, &key).map_err(misfit)?;
+    let (_, start) = verified.start().map_err(misfit)?;
+    let link = verified.chain().start().ok_or_else(|| misfit(JournalError::Empty))?;
+    Ok(BegunRun { start, link })
 }
 
 /// Returns all runs that a filter accepts.

@@ -413,7 +413,11 @@ async fn connect(server: &str, endpoint: &McpEndpoint, listener: Listener) -> Re
             let mut command = tokio::process::Command::new(program);
             command.args(arguments).env_clear().kill_on_drop(true);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-            for name in ["PATH", "HOME", "LANG", "TMPDIR"].into_iter().chain(env.iter().map(String::as_str)) {
+            // A graph that it starts is bound as the program is, if that was started by a thread.
+            for name in ["PATH", "HOME", "LANG", "TMPDIR", "RYE_PARENT_THREAD_ID"]
+                .into_iter()
+                .chain(env.iter().map(String::as_str))
+            {
                 command.envs(std::env::var_os(name).map(|value| (name, value)));
             }
             let unstarted = |error: std::io::Error| unusable(format!("`{program}` could not be started: {error}"));

@@ -38,6 +38,9 @@ pub enum Unserved {
     /// The runtime would refuse each of its runs.
     #[error(transparent)]
     Refused(#[from] StartError),
+    /// Some of its inputs are code for a tool, or parameters of calls that people approve: the author of a graph chooses them.
+    #[error("some of its inputs are sinks or guarded, and a client would let a model choose them")]
+    Trusted,
     /// One of its inputs, or its output, is a secret.
     #[error("{part} is or contains a secret, and a client would show it to a model")]
     Secret {
@@ -130,6 +133,9 @@ impl GraphServerBuilder {
         let mut outputs = std::iter::once(&interface.output).chain(interface.exits.iter().map(|exit| &exit.ty));
         if outputs.any(Type::has_secret) {
             return Err(Unserved::Secret { part: "its output".to_owned() });
+        }
+        if graph.has_trusted_inputs() {
+            return Err(Unserved::Trusted);
         }
         runtime.admits(&graph)?;
         self.graphs.push(ServedGraph { library: library.clone(), graph, runtime, options });

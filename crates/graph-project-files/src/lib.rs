@@ -320,6 +320,7 @@ impl Keeper {
                 first = result;
             }
         };
+        let mut thread_text = None;
         records.iter().for_each(|signed| self.journal.take(signed));
         check(self.journal.write(disk, &self.facts.run, is_whole));
         for signed in records {
@@ -331,9 +332,14 @@ impl Keeper {
                     continue;
                 }
             };
-            if let record::Entry::Start(start) = &record.entry {
-                let text = self.rights.text(&self.facts.run, start, &record.at, signer);
-                check(text.and_then(|text| disk.replace(&thread::file(&self.facts.run), text.as_bytes())));
+            let rights = match &record.entry {
+                record::Entry::Start(start) => self.rights.begin(&self.facts.run, start, &record.at, signer).map(Some),
+                record::Entry::Resume(resume) => self.rights.resume(&self.facts.run, resume, signer),
+                _ => Ok(None),
+            };
+            match rights {
+                Ok(text) => thread_text = text.or(thread_text),
+                Err(error) => check(Err(error)),
             }
             let additions = self.facts.take(record);
             if additions.moments.is_empty() {
@@ -345,6 +351,9 @@ impl Keeper {
                 self.page.add(&self.facts.topology, moment);
             }
             self.transcript.sign(&self.facts.run, &self.facts.at, self.facts.steps, signer);
+        }
+        if let Some(text) = thread_text {
+            check(disk.replace(&thread::file(&self.facts.run), text.as_bytes()));
         }
         check(self.write_transcript(disk, is_whole));
         if let Some(snapshot) = &self.facts.snapshot {

@@ -148,16 +148,12 @@ impl Registry {
                 transaction.execute(change, params![facts.run.as_str(), turns, dollars])?;
             }
             if let Some(before) = facts.continues.as_ref().map(RunId::as_str) {
-                transaction.execute(
-                    "UPDATE threads SET continuation_of = ?2,
-                         chain_root_id = coalesce((SELECT chain_root_id FROM threads WHERE thread_id = ?2), ?2)
-                     WHERE thread_id = ?1",
-                    params![facts.run.as_str(), before],
-                )?;
+                let change = "UPDATE threads SET continuation_of = ?2 WHERE thread_id = ?1";
+                transaction.execute(change, params![facts.run.as_str(), before])?;
                 // It has ended, and has the status with which it did.
-                let change = "UPDATE threads SET continuation_thread_id = ?2 WHERE thread_id = ?1";
-                transaction.execute(change, params![before, facts.run.as_str()])?;
+                link(&transaction, before)?;
             }
+            link(&transaction, facts.run.as_str())?;
             if let Some(parent) = parent {
                 transaction.execute(
                     "UPDATE threads SET spawn_count = (SELECT count(*) FROM threads WHERE parent_id = ?1)
@@ -288,6 +284,28 @@ impl Threads for Registry {
             }))
         })
     }
+}
+
+/// Sets the thread that continues a thread, and the first thread of all that continue it, in whatever order their rows were written.
+fn link(connection: &Connection, thread: &str) -> rusqlite::Result<()> {
+    connection.execute(
+        "UPDATE threads SET continuation_thread_id = coalesce(
+             (SELECT thread_id FROM threads WHERE continuation_of = ?1 ORDER BY created_at DESC, thread_id DESC LIMIT 1),
+             continuation_thread_id)
+         WHERE thread_id = ?1",
+        [thread],
+    )?;
+    connection.execute(
+        "WITH RECURSIVE
+             before(id) AS (SELECT ?1 UNION SELECT continuation_of FROM threads JOIN before ON thread_id = id WHERE continuation_of IS NOT NULL),
+             after(id) AS (SELECT ?1 UNION SELECT thread_id FROM threads JOIN after ON continuation_of = id),
+             first(id) AS (SELECT id FROM before WHERE NOT EXISTS
+                 (SELECT 1 FROM threads WHERE thread_id = id AND continuation_of IS NOT NULL))
+         UPDATE threads SET chain_root_id = (SELECT id FROM first)
+         WHERE thread_id IN after AND continuation_of IS NOT NULL AND EXISTS (SELECT 1 FROM first)",
+        [thread],
+    )?;
+    Ok(())
 }
 
 /// The turns of an agent and their cost.

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use graph_engine::graph::GraphTables;
-use graph_engine::record::Start;
+use graph_engine::record::{Resume, Start};
 use graph_model::capability::{Grants, Pattern};
 use graph_model::name::RunId;
 use graph_model::timestamp;
@@ -29,20 +29,51 @@ pub(crate) fn envelope(text: &[u8]) -> Option<Envelope> {
 pub(crate) struct GraphRights {
     permissions: Grants,
     depth: u32,
+    /// The beginning of the run, and its time, once they were seen.
+    begun: Option<(Start, String)>,
 }
 
 impl GraphRights {
     pub(crate) fn of(code: &GraphTables) -> Self {
-        Self { permissions: code.permissions.clone(), depth: code.settings.depth }
+        Self { permissions: code.permissions.clone(), depth: code.settings.depth, begun: None }
     }
 
-    /// Returns the text of the thread file of a run that began so, at the time of its first record.
+    /// Returns the text of the thread file of a run that begins.
     ///
     /// # Errors
     ///
     /// If a grant in the record cannot be read.
-    pub(crate) fn text(&self, run: &RunId, start: &Start, at: &str, key: &dyn Signer) -> Result<String, FilesError> {
-        let granted = start.grants.iter().map(Pattern::new).collect::<Result<Vec<_>, _>>();
+    pub(crate) fn begin(
+        &mut self,
+        run: &RunId,
+        start: &Start,
+        at: &str,
+        key: &dyn Signer,
+    ) -> Result<String, FilesError> {
+        self.begun = Some((start.clone(), at.to_owned()));
+        self.text(run, start, (&start.grants, start.depth), at, key)
+    }
+
+    /// Returns the text of the thread file of a run that is resumed: it has the grants of whoever resumes it.
+    ///
+    /// # Errors
+    ///
+    /// If a grant in the record cannot be read.
+    pub(crate) fn resume(&self, run: &RunId, resume: &Resume, key: &dyn Signer) -> Result<Option<String>, FilesError> {
+        let Some((start, at)) = &self.begun else { return Ok(None) };
+        let depth = resume.depth.into_iter().chain(start.depth).min();
+        self.text(run, start, (&resume.grants, depth), at, key).map(Some)
+    }
+
+    fn text(
+        &self,
+        run: &RunId,
+        start: &Start,
+        (grants, depth): (&[String], Option<u32>),
+        at: &str,
+        key: &dyn Signer,
+    ) -> Result<String, FilesError> {
+        let granted = grants.iter().map(Pattern::new).collect::<Result<Vec<_>, _>>();
         let granted = granted.map_err(|error| FilesError::Grants { run: run.clone(), reason: error.to_string() })?;
         let mut capabilities = self.permissions.narrowed(&Grants::new(granted));
         if let Some(own) = &start.capabilities {
@@ -50,7 +81,7 @@ impl GraphRights {
         }
         let capabilities: Vec<&str> = capabilities.patterns().iter().map(Pattern::as_str).collect();
         // A graph in another process is a level deeper.
-        let depth = start.depth.map_or(self.depth, |depth| depth.min(self.depth)).saturating_sub(1);
+        let depth = depth.map_or(self.depth, |depth| depth.min(self.depth)).saturating_sub(1);
         let parent = start.parent.as_ref().map(|parent| &parent.run);
         let parent = parent.or(start.task.as_ref().map(|task| &task.owner));
         let mut fields = Map::from_iter([

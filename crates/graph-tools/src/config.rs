@@ -10,6 +10,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 
 use graph_engine::{BuildError, ToolSettings};
+use graph_model::name::RunId;
 #[cfg(feature = "tasks")]
 use graph_model::value::Value;
 
@@ -50,8 +51,11 @@ pub struct ToolConfig {
     #[cfg(feature = "tasks")]
     tasks: Option<graph_engine::Tasks>,
     mcp: Option<Arc<dyn McpCalls>>,
-    names_threads: bool,
+    threads: Option<Arc<NameThread>>,
 }
+
+/// Returns the thread that the commands of a run hear of.
+type NameThread = dyn Fn(&RunId) -> Option<String> + Send + Sync;
 
 impl ToolSettings for ToolConfig {
     /// Returns the settings as a text, with directories as they are now.
@@ -92,7 +96,7 @@ impl ToolConfig {
             #[cfg(feature = "tasks")]
             tasks: None,
             mcp: None,
-            names_threads: false,
+            threads: None,
         }
     }
 
@@ -134,17 +138,18 @@ impl ToolConfig {
         self.mcp.as_deref()
     }
 
-    /// Tells each command and program that a run starts which run that is, in the variable `RYE_PARENT_THREAD_ID`. A `graph run` among
-    /// them has at most the permissions of that run: those in its thread file, which `ProjectFiles` writes. Without that file it has
-    /// none.
+    /// Tells each command and program that a run starts the name of a thread, in the variable `RYE_PARENT_THREAD_ID`. A `graph run` among
+    /// them has at most the permissions in the file of that thread, and none without the file. `name` returns the thread of a run: the run
+    /// itself, if `ProjectFiles` keeps its files.
     #[must_use]
-    pub fn name_threads(mut self) -> Self {
-        self.names_threads = true;
+    pub fn name_threads(mut self, name: impl Fn(&RunId) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.threads = Some(Arc::new(name));
         self
     }
 
-    pub(crate) fn names_threads(&self) -> bool {
-        self.names_threads
+    #[cfg(unix)]
+    pub(crate) fn thread_of(&self, run: &RunId) -> Option<String> {
+        self.threads.as_ref().and_then(|name| name(run))
     }
 
     /// Allows the file tools (`rye/file-system/…`) to work below `directory`, and nowhere else.

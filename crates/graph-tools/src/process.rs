@@ -132,9 +132,7 @@ pub(super) fn small_environment(command: &mut Command, call: &Call) {
     let [key, attempt, parent] = graph_shell::RESERVED;
     command.env(key, call.idempotency_key()).env(attempt, call.attempt().to_string());
     // A graph that the program starts has at most the permissions of the run.
-    if crate::config(call).names_threads() {
-        command.env(parent, call.run_id().as_str());
-    }
+    command.envs(crate::config(call).thread_of(call.run_id()).map(|thread| (parent, thread)));
 }
 
 /// Sets the variables `env` of a call; `expands` says whether the command itself expands a variable.

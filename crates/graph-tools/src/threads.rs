@@ -175,8 +175,12 @@ pub(super) async fn orchestrator(call: &Call, params: Value) -> Result<Value, Ac
             let message = message.ok_or_else(|| ActionError::permanent("`resume_thread` needs `message`"))?;
             is_short(message)?;
             let thread = thread()?;
-            if !tasks.outcome(call, &thread).await?.status.has_ended() {
-                tasks.steer(call, &thread, message).await?;
+            // It may end meanwhile, and a call that is made again after a crash may find that it has.
+            if tasks.outcome(call, &thread).await?.status.has_ended() {
+                if tasks.has_read(call, &thread).await? {
+                    return Ok(json!({ "thread_id": thread, "sent": true, "status": "running" }));
+                }
+            } else if tasks.send(call, &thread, message).await? {
                 return Ok(json!({ "thread_id": thread, "sent": true, "status": "running" }));
             }
             let limits = limits_of(&operation.limit_overrides.unwrap_or_default())?;
@@ -193,7 +197,8 @@ pub(super) async fn orchestrator(call: &Call, params: Value) -> Result<Value, Ac
             let (mut found, mut is_cut) = (Vec::new(), false);
             for thread in tasks.chain(call, &thread()?).await? {
                 for (line, message) in transcript(tasks, call, &thread.run).await?.iter().enumerate() {
-                    let Some(text) = found_in(&pattern, message) else { continue };
+                    let mut said = said_in(message).into_iter();
+                    let Some(text) = said.find_map(|said| found_in(&pattern, said)) else { continue };
                     is_cut |= found.len() == most;
                     if found.len() < most {
                         let role = message.get("role");
@@ -257,13 +262,21 @@ fn pattern(operation: &ThreadOperation) -> Result<Regex, ActionError> {
     built.map_err(|error| ActionError::permanent(format!("`query` cannot be looked for: {error}")))
 }
 
-/// Returns the first place of a pattern in the texts of a message, with the letters around it.
+/// Returns the parts of a message that `chain_search` reads: its text, the calls that it wants, and the result of a call.
+fn said_in(message: &Value) -> Vec<&Value> {
+    let calls = message.get("calls").and_then(Value::as_array).into_iter().flatten();
+    let calls = calls.flat_map(|call| [call.get("name"), call.get("arguments")]);
+    ["text", "result", "error"].map(|field| message.get(field)).into_iter().chain(calls).flatten().collect()
+}
+
+/// Returns the first place of a pattern in the texts of a value, with the letters around it.
 fn found_in(pattern: &Regex, message: &Value) -> Option<String> {
     match message {
         Value::String(text) => {
             let found = pattern.find(text)?;
+            let most = found.as_str().char_indices().nth(AROUND).map_or(found.end(), |(at, _)| found.start() + at);
             let start = text[..found.start()].char_indices().rev().nth(AROUND - 1).map_or(0, |(at, _)| at);
-            let end = text[found.end()..].char_indices().nth(AROUND).map_or(text.len(), |(at, _)| found.end() + at);
+            let end = text[most..].char_indices().nth(AROUND).map_or(text.len(), |(at, _)| most + at);
             Some(text[start..end].to_owned())
         }
         Value::Array(list) => list.iter().find_map(|one| found_in(pattern, one)),

@@ -808,3 +808,47 @@ fn a_graph_that_a_command_of_a_run_starts_has_at_most_the_permissions_of_the_run
     assert_eq!(place.graph(&["files", "rebuild", "outer", "--store", "runs.db"]).code, 0);
     assert_eq!(serde_json::from_str::<Value>(&place.read(path)).unwrap(), thread);
 }
+
+/// A graph that needs more than [`starting`] has, and the tool of it.
+fn with_more(place: &Place, name: &str) {
+    let tool = "version: \"1.0.0\"\ntool_type: subprocess\nconfig: { command: [sh, -c, \"echo '{}'\"] }\n";
+    place.sign("graphs/tools/test/more.yaml", tool);
+    let more = "permissions: [rye.execute.tool.test.more]\nconfig: { start: a, nodes: { a: { action: { item_id: test/more } } } }\n";
+    place.sign(name, more);
+}
+
+#[test]
+fn a_run_that_is_resumed_with_less_hands_down_less() {
+    let place = Place::with_graph(&starting(", rye.execute.tool.test.more"));
+    with_more(&place, "graphs/inner.yaml");
+    let said = |ran: Ran| ran.result()["output"]["inner"].as_str().unwrap().to_owned();
+    let ran = place.run(&["--store", "runs.db", "--files", "--run-id", "wide"]);
+    assert!(said(ran).contains("\"success\":true"));
+    let run = ["--store", "runs.db", "--files"];
+    let paused = place.run(&[&run[..], &["--run-id", "less", "--pause-before", "begin"]].concat());
+    assert_eq!(paused.code, 4, "{}", paused.err);
+    let resumed = [&run[..], &["--resume", "less", "--release", "--grant", "rye.execute.tool.rye.bash"]].concat();
+    let said = said(place.run(&resumed));
+    assert!(said.contains("\"success\":false") && said.contains("rye.execute.tool.test.more"), "{said}");
+    let thread: Value = serde_json::from_str(&place.read(".ai/state/threads/less/thread.json")).unwrap();
+    assert_eq!(thread["capabilities"], json!(["rye.execute.tool.rye.bash"]));
+    assert_eq!(place.graph(&["files", "verify", "less", "--store", "runs.db"]).code, 0);
+}
+
+#[test]
+fn a_graph_that_a_graph_of_a_command_starts_is_bound_too() {
+    let place = Place::with_graph(&starting(""));
+    // The one in the middle keeps no files.
+    place.sign("graphs/inner.yaml", &starting("").replace("inner.yaml", "leaf.yaml"));
+    with_more(&place, "graphs/leaf.yaml");
+    let ran = place.run(&["--store", "runs.db", "--files", "--run-id", "outer"]);
+    let said = ran.result()["output"]["inner"].as_str().unwrap().to_owned();
+    assert!(said.contains("\\\"success\\\":false") && said.contains("rye.execute.tool.test.more"), "{said}");
+    // A worker without files names the file of the run.
+    let paused = place.run(&["--store", "runs.db", "--files", "--run-id", "slow", "--pause-before", "begin"]);
+    assert_eq!(paused.code, 4, "{}", paused.err);
+    with_more(&place, "graphs/inner.yaml");
+    let ran = place.run(&["--store", "runs.db", "--resume", "slow", "--release"]);
+    let said = ran.result()["output"]["inner"].as_str().unwrap().to_owned();
+    assert!(said.contains("\"success\":false"), "{said}");
+}

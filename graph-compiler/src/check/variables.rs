@@ -87,7 +87,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let Some(used) = used(text, is_template) else { continue };
         let given: HashSet<&str> = names.iter().copied().collect();
         let is_known = |name: &str| {
-            given.contains(name) || SMALL.contains(&name) || OF_BASH.contains(&name) || required.contains(name)
+            let is_set = SMALL.contains(&name) || graph_shell::RESERVED.contains(&name);
+            given.contains(name) || is_set || OF_BASH.contains(&name) || required.contains(name)
         };
         for name in used.iter().filter(|name| !is_known(name)) {
             let diagnostic = diagnostics.lint(

@@ -113,7 +113,15 @@ impl Project {
                 Ok(Some(Meant { graph, asked, contract }))
             }
             // A tool is no graph where it is called, but a run of its own may be one call of it.
-            _ => Ok(Some(Meant { graph: definition::single_call(yaml, &id, &contract), asked: None, contract })),
+            _ => match definition::single_call(yaml, &id, &contract) {
+                Ok(graph) => Ok(Some(Meant { graph, asked: None, contract })),
+                Err(reason) => {
+                    let place = SourcePlace::new(source, yaml.root.span.clone());
+                    let message = format!("the tool `{id}` cannot be a run of its own: {reason}");
+                    diagnostics.error(code::BAD_CONTRACT, place, message).help("call it by a node of a graph");
+                    Err(Mistaken)
+                }
+            },
         }
     }
 

@@ -361,6 +361,11 @@ impl Interpreted {
         self.loaded.rules.as_ref()
     }
 
+    /// Whether some of its inputs are sinks or guarded, so that only the author of a graph may choose them.
+    pub fn has_trusted_inputs(&self) -> bool {
+        graph_engine::graph::tables(&self.loaded.code).settings.trusted_inputs
+    }
+
     /// Returns the warnings about the graph from when it was loaded.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.loaded.warnings

@@ -529,7 +529,43 @@ impl World {
         if !ended.contains(attempt.end) {
             writeln!(wrong, "it ended with {ended}, and not with {}", attempt.end).unwrap();
         }
-        // The calls of tools.
+        wrong.push_str(&self.wrong_calls(attempt, way, number, &own, &their_task));
+        // The runs in the store.
+        let mut graphs: Vec<&str> = own.iter().map(|run| run.graph.as_str()).collect();
+        let mut expected = vec![graph.id(), "shop/review"];
+        let (_, begun) = way.honest(number);
+        expected.extend(begun.iter().chain(&attempt.begun));
+        graphs.sort_unstable();
+        expected.sort_unstable();
+        if graphs != expected {
+            writeln!(wrong, "these runs were begun: {graphs:?}\nand not {expected:?}").unwrap();
+        }
+        for before in &theirs {
+            let after = bed.disk().find(&before.run).await.unwrap();
+            let inbox = bed.disk().inbox(&before.run).await.unwrap();
+            if format!("{before:?}") != format!("{after:?}") || !inbox.signals.is_empty() {
+                writeln!(wrong, "the run of somebody else was changed: {after:?}").unwrap();
+            }
+        }
+        let requests = model.requests.lock().unwrap().clone();
+        let texts = [("the result", ended), ("a request", format!("{requests:?}"))];
+        wrong.push_str(&wrong_texts(&bed, attempt, &own, texts, &their_task).await);
+        wrong.push_str(&wrong_results(&requests));
+        // The journals.
+        for root in own.iter().filter(|run| run.parent.is_none()) {
+            let file = if root.run == id { graph.clone() } else { self.graph(&file_of(&root.graph)) };
+            let (key, secret) = (bed.key().public(), bed.encryption_key());
+            if let Err(error) = audit_tree(Arc::new(file), &root.run, bed.disk(), &key, Some(&secret)).await {
+                writeln!(wrong, "the audit refuses the journal of `{}`: {error}", root.graph).unwrap();
+            }
+        }
+        others.shutdown(Duration::ZERO).await;
+        wrong
+    }
+
+    /// Returns what is wrong with the calls of tools that were made.
+    fn wrong_calls(&self, attempt: &Attempt, way: Way, number: usize, own: &[RunSummary], their_task: &str) -> String {
+        let mut wrong = String::new();
         let mut made: Vec<String> = Vec::new();
         for Dispatched { graph, tool, params, .. } in &self.recorder.take() {
             if ["shop/merge", "shop/lead"].contains(&graph.as_str()) || params["path"] == "slow" {
@@ -545,13 +581,13 @@ impl World {
             if !is_fit && !attempt.is_refused_by_tool {
                 writeln!(wrong, "`{tool}` was called with {params}, which does not fit").unwrap();
             }
-            let mut text = params.to_string().replace(&their_task, "<theirs>");
+            let mut text = params.to_string().replace(their_task, "<theirs>");
             for task in own.iter().filter(|run| run.owner.is_some()) {
                 text = text.replace(task.run.as_str(), "<task>");
             }
             made.push(format!("{tool} {text}"));
         }
-        let (honest, begun) = way.honest(number);
+        let (honest, _) = way.honest(number);
         let expected = honest.iter().map(|(id, params)| format!("{id} {params}"));
         let mut expected: Vec<String> =
             expected.chain(attempt.made.iter().map(|(id, params)| format!("{id} {params}"))).collect();
@@ -560,49 +596,32 @@ impl World {
         if made != expected {
             writeln!(wrong, "these calls were made: {made:#?}\nand not {expected:#?}").unwrap();
         }
-        // The runs in the store.
-        let mut graphs: Vec<&str> = own.iter().map(|run| run.graph.as_str()).collect();
-        let mut expected = vec![graph.id(), "shop/review"];
-        expected.extend(begun.iter().chain(&attempt.begun));
-        graphs.sort_unstable();
-        expected.sort_unstable();
-        if graphs != expected {
-            writeln!(wrong, "these runs were begun: {graphs:?}\nand not {expected:?}").unwrap();
-        }
-        for before in &theirs {
-            let after = bed.disk().find(&before.run).await.unwrap();
-            let inbox = bed.disk().inbox(&before.run).await.unwrap();
-            if format!("{before:?}") != format!("{after:?}") || !inbox.signals.is_empty() {
-                writeln!(wrong, "the run of somebody else was changed: {after:?}").unwrap();
-            }
-        }
-        // Secrets.
-        let requests = model.requests.lock().unwrap().clone();
-        let mut texts = vec![("the result", ended), ("a request", format!("{requests:?}"))];
-        for run in own.iter().filter(|run| !["shop/merge", "shop/lead"].contains(&run.graph.as_str())) {
-            let records = bed.disk().load(&run.run).await.unwrap();
-            texts.extend(records.into_iter().map(|record| ("a journal", record.body)));
-        }
-        let directory = std::env::var("CARGO_MANIFEST_DIR").ok();
-        for (place, text) in &texts {
-            let secrets = SECRETS.into_iter().chain(directory.as_deref()).filter(|secret| text.contains(secret));
-            secrets.for_each(|secret| writeln!(wrong, "{place} has {secret}").unwrap());
-            if text.contains(&their_task) && !attempt.names_others() {
-                writeln!(wrong, "{place} has the id of somebody else's task").unwrap();
-            }
-        }
-        wrong.push_str(&wrong_results(&requests));
-        // The journals.
-        for root in own.iter().filter(|run| run.parent.is_none()) {
-            let file = if root.run == id { graph.clone() } else { self.graph(&file_of(&root.graph)) };
-            let (key, secret) = (bed.key().public(), bed.encryption_key());
-            if let Err(error) = audit_tree(Arc::new(file), &root.run, bed.disk(), &key, Some(&secret)).await {
-                writeln!(wrong, "the audit refuses the journal of `{}`: {error}", root.graph).unwrap();
-            }
-        }
-        others.shutdown(Duration::ZERO).await;
         wrong
     }
+}
+
+/// Returns which texts and journals have secrets, or ids of somebody else.
+async fn wrong_texts(
+    bed: &TestBed,
+    attempt: &Attempt,
+    own: &[RunSummary],
+    texts: [(&'static str, String); 2],
+    their_task: &str,
+) -> String {
+    let (mut wrong, mut texts) = (String::new(), Vec::from(texts));
+    for run in own.iter().filter(|run| !["shop/merge", "shop/lead"].contains(&run.graph.as_str())) {
+        let records = bed.disk().load(&run.run).await.unwrap();
+        texts.extend(records.into_iter().map(|record| ("a journal", record.body)));
+    }
+    let directory = std::env::var("CARGO_MANIFEST_DIR").ok();
+    for (place, text) in &texts {
+        let secrets = SECRETS.into_iter().chain(directory.as_deref()).filter(|secret| text.contains(secret));
+        secrets.for_each(|secret| writeln!(wrong, "{place} has {secret}").unwrap());
+        if text.contains(their_task) && !attempt.names_others() {
+            writeln!(wrong, "{place} has the id of somebody else's task").unwrap();
+        }
+    }
+    wrong
 }
 
 /// Each call that a model wanted has one result, under an id that no other call has. Returns what is wrong with the requests.

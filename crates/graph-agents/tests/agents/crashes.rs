@@ -110,6 +110,33 @@ const CONTINUES: &str = r#"config:
     end: { type: return, output: { results: "${state.results}" } }
 "#;
 
+/// An agent as a task, which gets a message.
+const SENDS: &str = r#"config:
+  start: spawn
+  nodes:
+    spawn:
+      action: { item_id: rye/orchestrate/spawn, params: { target: shop/review, inputs: { fixes: [a.rs] } } }
+      assign: { task: "${result.task}" }
+      next: send
+    send:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: resume_thread, thread_id: "${state.task}", message: Hurry. } }
+      assign: { thread: "${result.thread_id}" }
+      next: wait
+    wait:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.thread}"] } }
+      assign: { results: "${result.results}" }
+      next: end
+    end: { type: return, output: { results: "${state.results}" } }
+"#;
+
+/// Reads a file, which takes long, and answers then, once it has read the message.
+fn hears(turn: usize, request: &ModelRequest) -> ModelReply {
+    match turn > 0 && format!("{:?}", request.messages).contains("Hurry.") {
+        true => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+        false => calls(&[("files_read", json!({ "path": "slow" }))]),
+    }
+}
+
 /// Reads five files, whose names are so long that summaries are needed, and answers.
 fn reads_long(_: usize, request: &ModelRequest) -> ModelReply {
     let talk = format!("{:?}", request.messages);
@@ -317,6 +344,7 @@ async fn a_crash_at_any_write_repeats_only_what_was_in_progress(_: TestBed) {
         ("graphs as tasks", Subject::new("shop/both", BOTH, reads), 8),
         ("an agent that spawns tasks", Subject::new("shop/review", "", spawns), 15),
         ("an agent with summaries", Subject::new("shop/review", "", reads_long).with_context(2_500), 12),
+        ("an agent that gets a message", Subject::new("shop/sends", SENDS, hears), 9),
         ("an agent that continues another", Subject::new("shop/continues", CONTINUES, continues), 12),
     ] {
         let bed = TestBed::new();

@@ -517,11 +517,34 @@ async fn a_tool_that_cannot_be_a_task_says_why(bed: TestBed) {
         ("test/none", "", "there is no graph, agent or tool `test/none`"),
         ("rye/bash", "", "there is no graph, agent or tool `rye/bash`"),
         ("test/work", WORK_TOOL, "the inputs do not fit the graph `test/work`"),
-        ("test/guarded", &format!("x-guarded: true\n{WORK_TOOL}"), "`test/guarded` is no task"),
+        ("test/guarded", &format!("x-guarded: true\n{WORK_TOOL}"), "`test/guarded` cannot be a run of its own"),
         (
             "test/code",
             &WORK_TOOL.replace("job: { type: string }", "job: { type: string, x-sink: html }"),
-            "`test/code` is no task",
+            "some of its parameters are sinks or guarded",
+        ),
+        (
+            "test/nested",
+            &WORK_TOOL.replace("{ type: string }", "{ type: array, items: { type: string, x-sink: html } }"),
+            "some of its parameters are sinks or guarded",
+        ),
+        (
+            "test/map",
+            &WORK_TOOL.replace(
+                "properties: { job: { type: string } }, required: [job]",
+                "additionalProperties: { type: string }",
+            ),
+            "its parameters have any names",
+        ),
+        (
+            "test/dots",
+            &WORK_TOOL.replace("job:", "\"a.b\":").replace("[job]", "[a.b]"),
+            "no template can name its parameter \"a.b\"",
+        ),
+        (
+            "test/spaces",
+            &WORK_TOOL.replace("job:", "\"a || b\":").replace("[job]", "[]"),
+            "no template can name its parameter",
         ),
         ("test/wrong", "version: \"1.0.0\"\ntool_type: nothing\n", "`test/wrong` cannot begin: error[G"),
     ] {

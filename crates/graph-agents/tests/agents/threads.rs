@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use graph_agents::ModelRequest;
 use graph_runtime::cache::{MemoryCache, NodeCache};
 use graph_runtime::files::{GraphId, KeyRing};
-use graph_runtime::testing::{TestBed, graph_test};
-use graph_runtime::{Machine as _, Map, ProjectFiles, RunId, Runtime, Value};
+use graph_runtime::testing::{FaultyStore, TestBed, graph_test};
+use graph_runtime::{Durability, Machine as _, Map, Options, ProjectFiles, RunId, Runtime, Value};
 use graph_signing::{KeyFile, verify_json};
 use serde_json::json;
 
@@ -423,6 +423,131 @@ async fn the_files_of_a_thread_are_signed_and_say_what_it_is(bed: TestBed) {
         let chain: Vec<String> = registry.chain(thread).unwrap().into_iter().map(|row| row.thread).collect();
         assert_eq!(chain, threads);
     }
+    // The rows can be rebuilt in any order.
+    for order in [[0, 1], [1, 0]] {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let files = ProjectFiles::in_directory(elsewhere.path(), bed.key()).unwrap();
+        for at in order {
+            let id = RunId::new(threads[at].as_str()).unwrap();
+            files.rebuild(bed.disk(), &bed.key().public(), &id, tree.agent().graph()).await.unwrap();
+        }
+        let registry = files.registry().unwrap();
+        let chain: Vec<String> = registry.chain(&threads[1]).unwrap().into_iter().map(|row| row.thread).collect();
+        assert_eq!(chain, threads);
+        let row = registry.get(&threads[1]).unwrap().unwrap();
+        assert_eq!(row.chain_root.as_ref(), Some(&threads[0]));
+    }
     assert_eq!(registry.children("lead").unwrap().len(), 2);
     assert_eq!(registry.get("lead").unwrap().unwrap().spawned, 2);
+}
+
+#[graph_test]
+async fn a_message_that_a_thread_does_not_live_to_read_is_read_by_the_one_that_continues_it(bed: TestBed) {
+    let nodes = r#"    first:
+      action: { item_id: rye/agent/threads/thread_directive, params: { directive_name: workflows/review, inputs: { fixes: [a.rs] }, async_exec: true } }
+      assign: { first: "${result.thread_id}" }
+      next: late
+    late:
+      action: { item_id: rye/orchestrate/steer, params: { task: "${state.first}", message: Too late. } }
+      next: wait
+    wait:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.first}"] } }
+      next: again
+    again:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: resume_thread, thread_id: "${state.first}", message: "And now?" } }
+      assign: { second: "${result.thread_id}" }
+      next: wait_again
+    wait_again:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.second}"] } }
+      next: end
+    end: { type: return, output: { first: "${state.first}", second: "${state.second}" } }
+"#;
+    // The first turn is in progress when the message comes, and it is the last one.
+    let model = Scripted::new(|_, _| Ok(answer(json!({ "verdict": "merge", "confidence": 0.5 })))).slow();
+    let output = run(&bed, &Tree::new(), &model, nodes).await.unwrap();
+    assert_ne!(output["first"], output["second"]);
+    let requests = model.requests.lock().unwrap();
+    let [first, second] = requests.as_slice() else { panic!("{requests:?}") };
+    assert!(!talk_of(first).contains("Too late."), "{first:?}");
+    let talk = talk_of(second);
+    let places = ["Too late.", "And now?"].map(|text| talk.matches(text).count());
+    assert_eq!(places, [1, 1], "{talk}");
+    assert!(talk.find("Too late.") < talk.find("And now?"), "{talk}");
+}
+
+#[graph_test]
+async fn a_result_is_not_kept_if_the_directive_changed_while_the_thread_ran(bed: TestBed) {
+    let (tree, cache) = (std::sync::Arc::new(Tree::new()), MemoryCache::new());
+    let nodes = "    first:\n      cache_result: true\n      action: { item_id: rye/agent/threads/thread_directive, params: { directive: workflows/review, fixes: [a.rs] } }
+      assign: { summary: \"${result.output}\" }\n      next: end\n    end: { type: return, output: { summary: \"${state.summary}\" } }\n";
+    let other = std::sync::Arc::clone(&tree);
+    let model = Scripted::new(move |turn, _| {
+        // Between the two turns, somebody signs another directive.
+        other.directive(&DIRECTIVE.replace("Read each file", "Read every file"));
+        Ok(match turn {
+            0 => calls(&[("files_list", json!({}))]),
+            _ => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+        })
+    });
+    run_with_cache(&bed, &tree, &model, nodes, &cache).await.unwrap();
+    tree.directive(DIRECTIVE);
+    run_with_cache(&bed, &tree, &model, nodes, &cache).await.unwrap();
+    assert_eq!(model.asked(), 4, "the first result is of neither directive");
+}
+
+#[graph_test]
+async fn a_message_that_was_read_is_not_sent_again_by_the_call_that_is_repeated(bed: TestBed) {
+    let nodes = r#"    first:
+      action: { item_id: rye/agent/threads/thread_directive, params: { directive_name: workflows/review, inputs: { fixes: [a.rs] }, async_exec: true } }
+      assign: { first: "${result.thread_id}" }
+      next: send
+    send:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: resume_thread, thread_id: "${state.first}", message: Pay. } }
+      assign: { second: "${result.thread_id}" }
+      next: wait
+    wait:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.second}"] } }
+      next: end
+    end: { type: return, output: { first: "${state.first}", second: "${state.second}" } }
+"#;
+    let tree = Tree::new();
+    tree.write("graphs/shop/lead.yaml", &graph(nodes));
+    let library = tree.library();
+    let lead = || library.graph(&tree.path("graphs/shop/lead.yaml")).unwrap();
+    let model = Scripted::new(|_, request| {
+        Ok(match talk_of(request).contains("Pay.") {
+            true => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+            false => calls(&[("files_list", json!({}))]),
+        })
+    })
+    .slow();
+    let process = |store: FaultyStore| {
+        let tasks = library.tasks();
+        let tools = tree.agents(&model).tasks(tasks.clone());
+        let runtime: Runtime = bed.process(store).tools(tools).build().unwrap();
+        tasks.serve(&runtime);
+        (runtime, tasks)
+    };
+    let whole = || FaultyStore::new(bed.disk().clone(), |_| None);
+    let (store, id) = (whole(), RunId::new("lead").unwrap());
+    let (runtime, tasks) = process(store.clone());
+    let options = Options { run: Some(id.clone()), durability: Durability::Exit, ..Options::default() };
+    let run = runtime.start_with(options, lead(), Map::new()).await.unwrap();
+    // The process dies when the thread has ended, before the run has written that it sent the message.
+    loop {
+        let runs = bed.disk().list().await.unwrap();
+        if runs.iter().any(|run| run.owner.is_some() && run.status.has_ended()) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    store.kill();
+    drop(run);
+    runtime.shutdown(std::time::Duration::ZERO).await;
+    drop((runtime, tasks));
+    assert_eq!(bed.disk().load(&id).await.unwrap().len(), 1, "the run has only its beginning");
+    let (runtime, _tasks) = process(whole());
+    let output = runtime.resume(lead(), &id).await.unwrap().await.unwrap().output;
+    assert_eq!(output["first"], output["second"]);
+    assert_eq!(bed.disk().list().await.unwrap().len(), 2, "the thread was not continued");
 }

@@ -78,6 +78,7 @@ pub(crate) struct Scripted {
     pub(crate) requests: Arc<Mutex<Vec<ModelRequest>>>,
     price: Option<Price>,
     context: Option<u64>,
+    is_slow: bool,
 }
 
 impl Scripted {
@@ -85,7 +86,12 @@ impl Scripted {
         reply: impl Fn(usize, &ModelRequest) -> Result<ModelReply, ModelError> + Send + Sync + 'static,
     ) -> Self {
         let price = Some(Price { input: 1_000_000, output: 2_000_000 });
-        Self { reply: Arc::new(reply), requests: Arc::default(), price, context: None }
+        Self { reply: Arc::new(reply), requests: Arc::default(), price, context: None, is_slow: false }
+    }
+
+    /// The same with replies that take ten seconds.
+    pub(crate) fn slow(self) -> Self {
+        Self { is_slow: true, ..self }
     }
 
     /// The same with a context of some tokens.
@@ -116,6 +122,9 @@ impl Model for Scripted {
         self.requests.lock().unwrap().push(request);
         Box::pin(async move {
             tokio::task::yield_now().await;
+            if self.is_slow {
+                tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+            }
             if let Ok(reply) = &reply {
                 delta(&reply.text);
             }

@@ -249,13 +249,17 @@ impl StepContext {
             Executor::Program => {
                 let id = request.id.as_ref().or(tool.id.as_ref());
                 let is_thread = id.is_some_and(|id| id.as_str() == THREAD_DIRECTIVE);
-                let passes_on = is_thread.then(|| self.facts.capabilities());
+                let thread = is_thread.then(|| {
+                    // A thread that could not begin is not replaced by the result of another one.
+                    let is_kept = node.cached && self.facts.depth > 0;
+                    self.runtime.begun_thread(tool, &mut request, self.facts.capabilities(), is_kept)
+                });
                 let asked = Asked {
                     code: tables(machine.graph()),
                     node: job.at.node,
                     tool,
                     request: &mut request,
-                    passes_on: passes_on.as_ref(),
+                    thread: thread.as_ref(),
                 };
                 if let Some(key) = self.runtime.cache_key(asked) {
                     let cached = Box::pin(self.runtime.cached(&key, &mut made.warnings));
@@ -266,8 +270,8 @@ impl StepContext {
                     }
                     made.key = Some(key);
                 }
-                if let Some(capabilities) = passes_on {
-                    self.tell_parent(tool, &mut request, &capabilities);
+                if let Some(thread) = &thread {
+                    self.tell_parent(tool, &mut request, &thread.capabilities);
                 }
                 slot.call.node = job.at.node;
                 slot.call.tool = request.tool;
@@ -281,7 +285,11 @@ impl StepContext {
                     .map_err(|mismatch| Failure::permanent(unfit_parameters(slot.call.tool(), &mismatch)))?;
                 self.bounded(node.timeout, self.unless_killed(GuardedCall(calling))).await??;
                 let answer = judge(tool, slot.tool_caller.outcome())?;
-                if is_thread {
+                if let Some(thread) = thread {
+                    // Its directive may have changed while it ran.
+                    if !thread.is_as_before(self.runtime.tool_settings.as_deref()) {
+                        made.key = None;
+                    }
                     let answer = answer.unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value());
                     let followed = threads::follow(self.runtime.threads.as_deref(), &*self.runtime.clock, answer);
                     let answer = self.bounded(node.timeout, Box::pin(followed)).await??;

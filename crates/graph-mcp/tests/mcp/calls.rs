@@ -176,6 +176,14 @@ async fn graphs_that_cannot_run_or_have_secrets_are_not_served() {
     assert_eq!(part, "the input `key`");
     let session = connect(&server, Client::default(), lifecycles()[0].clone()).await;
     assert!(session.call_tool(request("shop_hidden", json!({ "key": "hunter2" }))).await.is_err());
+    let secret = tree.read("shop/hidden.yaml");
+    for mark in ["x-sink: html", "x-guarded: true"] {
+        let marked = secret.replace("x-secret: true", mark).replace("shop/hidden", "shop/marked");
+        assert_ne!(marked, secret);
+        tree.write("shop/marked.yaml", &marked);
+        let (_, unserved) = tree.server_of(&["shop/marked"], false);
+        assert!(matches!(unserved.as_slice(), [Unserved::Trusted]), "{mark}: {unserved:?}");
+    }
     let refused = tree.refused_without_grant();
     assert!(refused.to_string().contains("which was not granted"), "{refused}");
 }

@@ -53,7 +53,7 @@ impl Authority {
         places: &Places,
     ) -> Self {
         let named = (!arguments.grants.is_empty()).then(|| Grants::new(arguments.grants.iter().cloned()));
-        let Some(thread) = std::env::var_os(PARENT).filter(|thread| !thread.is_empty()) else {
+        let Some(thread) = parent() else {
             let (grants, source) = match named {
                 Some(named) => (named, GrantSource::Person),
                 None => (graph.permissions().clone(), GrantSource::Graph),
@@ -61,7 +61,6 @@ impl Authority {
             return Self { grants, inherited: None, depth: most, source };
         };
         let ring = || ring(arguments, library, places);
-        let thread = thread.to_string_lossy().into_owned();
         match inherited(&thread, places.project.as_deref(), ring) {
             Ok(Inherited { grants, depth }) => {
                 let depth = Some(most.map_or(depth, |own| own.min(depth)));
@@ -118,6 +117,17 @@ fn ring(arguments: &MeansArguments, library: &Library, places: &Places) -> KeyRi
     KeyRing::load(&directories).0
 }
 
+/// Returns the thread that started this process, if one did.
+pub(super) fn parent() -> Option<String> {
+    let thread = std::env::var_os(PARENT).filter(|thread| !thread.is_empty())?;
+    Some(thread.to_string_lossy().into_owned())
+}
+
+/// Returns the path of the file of a thread.
+pub(super) fn thread_file(project: &Path, thread: &str) -> PathBuf {
+    project.join(THREADS).join(thread).join("thread.json")
+}
+
 /// The permissions that a thread hands down.
 #[derive(Debug, PartialEq)]
 struct Inherited {
@@ -131,7 +141,7 @@ fn inherited(thread: &str, project: Option<&Path>, ring: impl FnOnce() -> KeyRin
     if !Path::new(thread).components().all(|part| matches!(part, Component::Normal(_))) {
         return Err(format!("`{PARENT}` is not the id of a thread"));
     }
-    let path = project.join(THREADS).join(thread).join("thread.json");
+    let path = thread_file(project, thread);
     let at = |reason: String| format!("{}: {reason}", path.display());
     let text = read(&path).map_err(|error| at(error.to_string()))?;
     let fields = match serde_json::from_str(&text) {

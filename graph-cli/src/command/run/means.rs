@@ -6,6 +6,7 @@ use clap::Args;
 use graph_runtime::dynamic::Library;
 use graph_runtime::{Builder, EncryptionKey, HttpPolicy, Pattern, Runtime, Spaces, Tasks, ToolConfig};
 
+use super::authority;
 use super::authority::Authority;
 use super::failure::{RunCommandFailure, USAGE};
 use super::{mcp_servers, models};
@@ -86,8 +87,13 @@ impl MeansArguments {
             Some(servers) => tools.mcp(mcp_servers::servers(servers)?),
             None => tools,
         };
-        // Their thread files say what a graph may do that a program of a run starts.
-        let tools = if keeps_files { tools.name_threads() } else { tools };
+        let (inherited, project) = (authority::parent(), places.project.clone());
+        // A graph that a command of a run starts may do what the run may. Without files, it is at least bound as this process is.
+        let tools = tools.name_threads(move |run| {
+            let has_file =
+                || project.as_ref().is_some_and(|project| authority::thread_file(project, run.as_str()).exists());
+            if keeps_files || has_file() { Some(run.to_string()) } else { inherited.clone() }
+        });
         let tasks = library.tasks();
         let builder = Runtime::builder().tools(tools.tasks(tasks.clone())).spaces(spaces);
         let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));

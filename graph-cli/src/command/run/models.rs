@@ -82,6 +82,9 @@ fn model(settings: ModelSettings) -> Result<ChatModel, String> {
         model = model.price(Price { input: micros(input)?, output: micros(output)? });
     }
     if let Some(tokens) = settings.context {
+        if tokens == 0 {
+            return Err("`context` is a number of tokens above 0".to_owned());
+        }
         model = model.context(tokens);
     }
     if let Some(seconds) = settings.silence {
