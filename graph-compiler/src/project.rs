@@ -370,7 +370,7 @@ impl Project {
         let again = || tree::read_again(source, &yaml);
         let (disagreement, (mut examined, read)) = parallel::both(again, || {
             let diagnostics = &mut examined.diagnostics;
-            let Ok(meant) = self.meant(source, &yaml, diagnostics) else { return (examined, None) };
+            let Ok(meant) = self.meant(source, &yaml, wanted, diagnostics) else { return (examined, None) };
             let agent = meant.as_ref().and_then(|meant| Some((&meant.contract, meant.contract.agent()?)));
             let directive =
                 agent.and_then(|(contract, agent)| self.check_directive(source, contract, agent, diagnostics));

@@ -85,8 +85,10 @@ impl Agents {
         })?;
         let left = request.left(model.price())?;
         let directive = self.directive(&request)?;
-        let mut talk = Said::read(request.talk.clone())
+        let own = Said::read(request.talk.clone())
             .map_err(|error| ActionError::permanent(format!("the talk of the agent cannot be read: {error}")))?;
+        let has_asked = own.iter().any(|said| matches!(said, Said::AskAgain { .. }));
+        let mut talk: Vec<Said> = own.into_iter().flat_map(Said::unfolded).collect();
         let mut new = Vec::new();
         if talk.is_empty() {
             new.extend(continued(call).await?);
@@ -101,7 +103,7 @@ impl Agents {
         if let Some(window) = window {
             window.cut_results(&mut messages);
         }
-        let asked = ModelRequest {
+        let mut asked = ModelRequest {
             system: prompt::system(&directive),
             messages,
             tools: request.tools_of_model(&names),
@@ -119,11 +121,13 @@ impl Agents {
             new.push(summary);
             return Ok(TurnResult { said: new, calls: Vec::new(), answer: None }.to_value(usage, micros));
         }
+        if let Some(window) = window {
+            asked.most_tokens = asked.most_tokens.map(|most| most.min(window.left_for_reply(&asked, &recent)));
+        }
         let delta = |text: &str| call.emit_text(text);
         let reply = model.reply(asked, &delta).await.map_err(|error| error.to_action_error())?;
         let usage = reply.usage;
         let micros = cost(&**model, usage);
-        let has_asked = talk.iter().any(|said| matches!(said, Said::AskAgain { .. }));
         let mut turn = TurnResult::of(&request, &names, reply, has_asked, micros)?;
         if let (Some(Said::Assistant { prompt, .. }), Some(_)) = (turn.said.first_mut(), window) {
             *prompt = Some(usage.input).filter(|tokens| *tokens > 0);
@@ -180,16 +184,15 @@ fn took(usage: Usage, micros: u64) -> Value {
 /// Returns the talk of the agent that an agent continues, and the message for it, if it does.
 async fn continued(call: &Call) -> Result<Vec<Said>, ActionError> {
     let Some(tasks) = call.tool_settings::<ToolConfig>().and_then(ToolConfig::own_tasks) else { return Ok(Vec::new()) };
-    let Some(ContinuedTask { run, message, visits, unread, .. }) = tasks.continued(call).await? else {
+    let Some(ContinuedTask { run, visits, messages, .. }) = tasks.continued(call).await? else {
         return Ok(Vec::new());
     };
     let talk = Said::read_ended(&visits)
         .map_err(|error| ActionError::permanent(format!("the talk of thread `{run}` cannot be read: {error}")))?;
     // Prompts have nothing of it that a summary stands for.
     let talk = context::recent(&talk).into_iter().cloned().collect();
-    let message = Said::Steer { id: format!("continues {run}"), text: message };
-    let unread = unread.into_iter().map(|TaskMessage { id, text }| Said::Steer { id, text });
-    Ok([Said::Earlier { thread: run.to_string(), talk }].into_iter().chain(unread).chain([message]).collect())
+    let messages = messages.into_iter().map(|TaskMessage { id, text }| Said::Steer { id, text });
+    Ok([Said::Earlier { thread: run.to_string(), talk }].into_iter().chain(messages).collect())
 }
 
 /// Returns the messages for an agent that is a task, without those that are in the talk. They stay in the inbox of the run, so a turn

@@ -22,6 +22,15 @@ const FULL: (u64, u64) = (9, 10);
 /// A line of a talk that is to be summarised has at least so many bytes, if it is that long.
 const LEAST_OF_LINE: usize = 200;
 
+/// The most bytes of the description of a task, in the request for a summary.
+const MOST_OF_TASK: usize = 500;
+
+/// How many bytes there must be for the talk that is to be summarised.
+const LEAST_OF_TALK: usize = 300;
+
+/// How many bytes are around the talk in a request for a summary, at most.
+const AROUND_TALK: usize = 100;
+
 /// About how many bytes a text takes that says how much was left out.
 const MARK: usize = 48;
 
@@ -50,6 +59,16 @@ impl Context {
 
     /// Whether a prompt leaves room for the reply. `talk` has what the model counted in earlier prompts.
     pub(crate) fn has_room(self, request: &ModelRequest, talk: &[&Said]) -> bool {
+        Self::used(request, talk).saturating_mul(FULL.1) <= self.tokens.saturating_mul(FULL.0)
+    }
+
+    /// Returns how many tokens a prompt leaves for the reply.
+    pub(crate) fn left_for_reply(self, request: &ModelRequest, talk: &[&Said]) -> u64 {
+        self.tokens.saturating_sub(Self::used(request, talk)).max(1)
+    }
+
+    /// Returns about how many tokens a prompt has.
+    fn used(request: &ModelRequest, talk: &[&Said]) -> u64 {
         let tokens = |bytes: usize| bytes as u64 / BYTES_OF_TOKEN;
         // The model counts better than a guess from bytes. It counted other prompts before a summary.
         let old = match talk.first() {
@@ -57,7 +76,7 @@ impl Context {
             _ => 0,
         };
         let counted = (0..).zip(talk).skip(old).filter_map(|(at, said)| Some((at, said.prompt()?))).last();
-        let used = match counted {
+        match counted {
             Some((at, counted)) => {
                 // The first message has the inputs.
                 let rest: usize = request.messages.iter().skip(1 + at).map(size_of_message).sum();
@@ -65,8 +84,7 @@ impl Context {
                 counted.saturating_add(tokens(rest)).max(size_of_request(request) as u64 / MOST_BYTES_OF_TOKEN)
             }
             None => tokens(size_of_request(request)),
-        };
-        used.saturating_mul(FULL.1) <= self.tokens.saturating_mul(FULL.0)
+        }
     }
 
     /// Cuts the results of calls: those of one turn take at most half of the context together.
@@ -101,13 +119,7 @@ impl Context {
         talk: &[&Said],
     ) -> Result<(ModelRequest, usize), ActionError> {
         if talk.iter().all(|said| matches!(said, Said::Summary { .. })) {
-            let message = format!(
-                "the instructions, tools and inputs of the agent take about {} of the {} tokens of its model's context, which leaves no room \
-                 for its talk",
-                size_of_request(request) as u64 / BYTES_OF_TOKEN,
-                self.tokens
-            );
-            return Err(ActionError::permanent(message).with_code("agent_context"));
+            return Err(self.no_room(request));
         }
         // The last reply and its results are kept if they are short, and if a summary then stands for something.
         let last = talk.iter().rposition(|said| matches!(said, Said::Assistant { .. })).unwrap_or(0);
@@ -115,11 +127,22 @@ impl Context {
         let size: usize = tail.iter().map(|said| size_of_message(&said.to_message())).sum();
         let has_more = before.iter().any(|said| !matches!(said, Said::Summary { .. }));
         let kept = if has_more && size <= self.bytes((1, 4)) { tail.len() } else { 0 };
-        let lines: Vec<String> = talk.iter().map(|said| said.to_value().to_string()).collect();
-        let lines = shortened(lines, self.bytes((1, 2)));
         let task = directive.description.as_deref().unwrap_or(&directive.name);
-        let text = format!("The task of the agent: {task}\n\nThe talk, a message a line:\n{}", lines.join("\n"));
+        let task = format!("The task of the agent: {}\n\n", cut(task, MOST_OF_TASK));
         let most = (self.tokens / 8).max(1);
+        let other = SUMMARISE.len() + task.len() + AROUND_TALK + self.bytes((1, 8));
+        let room = self.bytes(FULL).saturating_sub(other).min(self.bytes((1, 2)));
+        if room < LEAST_OF_TALK {
+            return Err(self.no_room(request));
+        }
+        let mut lines: Vec<String> = talk.iter().map(|said| said.to_value().to_string()).collect();
+        // An earlier summary stands for all before it, so it is kept whole, as far as it is the smaller part.
+        let earlier = match talk.first() {
+            Some(Said::Summary { .. }) => cut(&lines.remove(0), room / 4 * 3) + "\n",
+            _ => String::new(),
+        };
+        let lines = shortened(lines, room - earlier.len().min(room));
+        let text = format!("{task}The talk, a message a line:\n{earlier}{}", lines.join("\n"));
         let summary = ModelRequest {
             system: SUMMARISE.to_owned(),
             messages: vec![ModelMessage::User { text }],
@@ -127,6 +150,16 @@ impl Context {
             most_tokens: Some(request.most_tokens.map_or(most, |left| left.min(most))),
         };
         Ok((summary, kept))
+    }
+
+    fn no_room(self, request: &ModelRequest) -> ActionError {
+        let message = format!(
+            "the instructions, tools and inputs of the agent take about {} of the {} tokens of its model's context, which leaves no room for its \
+             talk",
+            size_of_request(request) as u64 / BYTES_OF_TOKEN,
+            self.tokens
+        );
+        ActionError::permanent(message).with_code("agent_context")
     }
 
     /// Returns the summary in a reply.

@@ -68,14 +68,15 @@ impl Said {
     /// Reads the talk: a list of the messages of each turn and call.
     pub(crate) fn read(talk: Value) -> Result<Vec<Self>, serde_json::Error> {
         let turns: Option<Vec<Vec<Self>>> = serde_json::from_value(talk)?;
-        Ok(turns.unwrap_or_default().into_iter().flatten().flat_map(Self::unfolded).collect())
+        Ok(turns.unwrap_or_default().into_iter().flatten().collect())
     }
 
     /// Reads the talk of another agent, which has ended: the messages of each of its visits. Calls whose results it did not live to see
     /// have failed.
     pub(crate) fn read_ended(visits: &[Visit]) -> Result<Vec<Self>, serde_json::Error> {
         let written = visits.iter().filter_map(|visit| visit.changes.get("talk")).filter(|said| !said.is_null());
-        let mut said = Self::read(written.cloned().collect())?;
+        let said = Self::read(written.cloned().collect())?;
+        let mut said: Vec<Self> = said.into_iter().flat_map(Self::unfolded).collect();
         number_calls(&mut said);
         let is_known = |id: &str| said.iter().any(|said| matches!(said, Self::Tool { id: known, .. } if known == id));
         let open: Vec<Self> = match said.iter().rev().find(|said| matches!(said, Self::Assistant { .. })) {

@@ -39,6 +39,8 @@ use crate::store::{Page, Received, RunFilter, RunSummary, Signal, SignalPlace, S
 const LOOK: Duration = Duration::from_millis(500);
 /// The pause before tasks are looked at that may have ended.
 const PAUSE: Duration = Duration::from_millis(10);
+/// The state key in which the graph of an agent has its talk.
+const TALK: &str = "talk";
 /// The name of the signals that have the messages for an agent.
 const STEER: &str = "steer";
 /// The tool by which the graph of a program lets it run.
@@ -119,12 +121,10 @@ pub struct TaskMessage {
 pub struct ContinuedTask {
     /// Its run.
     pub run: RunId,
-    /// The message for the task that continues it.
-    pub message: String,
     /// Its visits. Secrets are replaced by `[secret]`.
     pub visits: Vec<Visit>,
-    /// The messages for it that it did not live to read.
-    pub unread: Vec<TaskMessage>,
+    /// The messages that it did not live to read, and the one for the task that continues it.
+    pub messages: Vec<TaskMessage>,
 }
 
 impl Tasks {
@@ -455,13 +455,13 @@ impl Tasks {
     ///
     /// If it is no task of the run, no agent, or has ended.
     pub async fn steer(&self, call: &Call, task: &RunId, text: &str) -> Result<(), ActionError> {
-        if self.send(call, task, text).await? {
+        if self.send(call, task, text).await? || self.has_read(call, task).await? {
             return Ok(());
         }
         Err(ActionError::permanent(format!("task `{task}` has ended, and reads no messages")))
     }
 
-    /// As [`steer`](Self::steer). Returns false if the task has ended.
+    /// As [`steer`](Self::steer). Returns false if the task has ended, before the message came or after.
     ///
     /// # Errors
     ///
@@ -482,7 +482,10 @@ impl Tasks {
         let (sealed, to) = (signal.clone(), task.clone());
         let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
         match store.receive(task, signal, seal).await {
-            Ok(Received::Accepted(_) | Received::Already { .. }) => Ok(true),
+            // A task that failed or was cancelled receives messages, which it reads only if somebody resumes its run.
+            Ok(Received::Accepted(_) | Received::Already { .. }) => {
+                Ok(!store.find(task).await.map_err(failed)?.status.has_ended())
+            }
             Err(StoreError::Ended { .. }) => Ok(false),
             Err(error) => Err(failed(error)),
         }
@@ -523,19 +526,26 @@ impl Tasks {
             return Ok(None);
         }
         let Some(own) = started(&runtime, &*store, &call.run.id).await?.start.task else { return Ok(None) };
-        let Some(Continuation { run, message }) = &own.continues else { return Ok(None) };
-        let (run, message) = (run.clone(), message.clone());
-        let BegunRun { start: other, link } = started(&runtime, &*store, &run).await?;
-        if other.task.is_none_or(|origin| origin.owner != own.owner) {
-            return Err(unknown(&run));
+        let (owner, mut at, mut messages) = (own.owner.clone(), own, Vec::new());
+        loop {
+            // A call that sent the message first, and then found that the task had ended.
+            let key = at.key();
+            let Some(Continuation { run, message }) = at.continues else { return Ok(None) };
+            let BegunRun { start, link } = started(&runtime, &*store, &run).await?;
+            let Some(before) = start.task.filter(|origin| origin.owner == owner) else { return Err(unknown(&run)) };
+            let visits = runtime.history(&run).await.map_err(|error| ActionError::permanent(error.to_string()))?;
+            let sent = messages_for(&runtime, &*store, &run, link).await?;
+            let is_unread =
+                |sent: &TaskMessage| sent.id != key && !visits.iter().any(|visit| has_steer(visit, &sent.id));
+            messages.push(TaskMessage { id: format!("continues {run}"), text: message });
+            messages.extend(sent.into_iter().filter(is_unread).rev());
+            // A task that ended before its first turn has no talk of its own, and not that of the one before it.
+            if before.continues.is_none() || visits.iter().any(|visit| visit.changes.contains_key(TALK)) {
+                messages.reverse();
+                return Ok(Some(ContinuedTask { run, visits, messages }));
+            }
+            at = before;
         }
-        let visits = runtime.history(&run).await.map_err(|error| ActionError::permanent(error.to_string()))?;
-        // A call that sent the message first, and then found that the task had ended.
-        let key = own.key();
-        let sent = messages_for(&runtime, &*store, &run, link).await?;
-        let is_unread = |sent: &TaskMessage| sent.id != key && !visits.iter().any(|visit| has_steer(visit, &sent.id));
-        let unread = sent.into_iter().filter(is_unread).collect();
-        Ok(Some(ContinuedTask { run, message, visits, unread }))
     }
 
     /// Returns the runtime and its store.

@@ -36,8 +36,11 @@ const MOST_HEAD: usize = 16 * 1024;
 /// The header that names the session of a request.
 const SESSION: &str = "mcp-session-id";
 
-/// The header that names the version of the protocol, in all requests but the first one of a session.
+/// The header that names the version of the protocol.
 const VERSION: &str = "mcp-protocol-version";
+
+/// The first version of the protocol that has no sessions.
+const WITHOUT_SESSIONS: &str = "2026-07-28";
 
 /// How long the head of a request may take.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -230,8 +233,9 @@ async fn answered(
             is_known.store(true, Ordering::Relaxed);
             // A session ends when its client says so, or when nothing was said in it for long.
             // Clients of newer versions name the version in each request, and have no sessions.
-            let has = |name| request.headers().contains_key(name);
-            let begins = request.method() == Method::POST && !has(SESSION) && !has(VERSION);
+            let version = request.headers().get(VERSION).map(HeaderValue::as_bytes);
+            let has_sessions = version.is_none_or(|version| version < WITHOUT_SESSIONS.as_bytes());
+            let begins = request.method() == Method::POST && has_sessions && !request.headers().contains_key(SESSION);
             if begins && sessions.sessions.read().await.len() >= MOST_SESSIONS {
                 return Ok(refused(Refusal(
                     StatusCode::SERVICE_UNAVAILABLE,

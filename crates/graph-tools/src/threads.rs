@@ -176,11 +176,8 @@ pub(super) async fn orchestrator(call: &Call, params: Value) -> Result<Value, Ac
             is_short(message)?;
             let thread = thread()?;
             // It may end meanwhile, and a call that is made again after a crash may find that it has.
-            if tasks.outcome(call, &thread).await?.status.has_ended() {
-                if tasks.has_read(call, &thread).await? {
-                    return Ok(json!({ "thread_id": thread, "sent": true, "status": "running" }));
-                }
-            } else if tasks.send(call, &thread, message).await? {
+            let is_open = !tasks.outcome(call, &thread).await?.status.has_ended();
+            if is_open && tasks.send(call, &thread, message).await? || tasks.has_read(call, &thread).await? {
                 return Ok(json!({ "thread_id": thread, "sent": true, "status": "running" }));
             }
             let limits = limits_of(&operation.limit_overrides.unwrap_or_default())?;

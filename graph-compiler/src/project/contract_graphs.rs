@@ -13,7 +13,7 @@ use graph_model::name::ItemId;
 use graph_model::value::Value;
 use serde_json::json;
 
-use super::{Project, TOOLS};
+use super::{Project, TOOLS, Wanted};
 use crate::files::walk;
 use crate::tree;
 
@@ -89,6 +89,7 @@ impl Project {
         &self,
         source: &Arc<SourceFile>,
         yaml: &YamlFile,
+        wanted: Wanted,
         diagnostics: &mut Diagnostics,
     ) -> Result<Option<Meant>, Mistaken> {
         let Some(id) = self.tool_of(&source.path).filter(|_| definition::is_contract(yaml)) else { return Ok(None) };
@@ -115,6 +116,8 @@ impl Project {
             // A tool is no graph where it is called, but a run of its own may be one call of it.
             _ => match definition::single_call(yaml, &id, &contract) {
                 Ok(graph) => Ok(Some(Meant { graph, asked: None, contract })),
+                // A contract is not wrong because of that: nobody asked for its graph.
+                Err(_) if wanted == Wanted::Findings => Err(Mistaken),
                 Err(reason) => {
                     let place = SourcePlace::new(source, yaml.root.span.clone());
                     let message = format!("the tool `{id}` cannot be a run of its own: {reason}");

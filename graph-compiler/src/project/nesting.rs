@@ -234,7 +234,7 @@ impl Project {
         let Some(yaml) = tree::parse(&source, &mut ignored) else {
             return Head { problems: ignored.in_order(&source.name), ..nothing };
         };
-        let meant = self.meant(&source, &yaml, &mut Diagnostics::new());
+        let meant = self.meant(&source, &yaml, Wanted::Findings, &mut Diagnostics::new());
         let yaml = meant.ok().flatten().map_or(yaml, |meant| meant.graph);
         // The id in an unverified file decides only which file an error is about.
         let unverified = Head { id: definition::id_of(&source, &yaml), ..nothing };

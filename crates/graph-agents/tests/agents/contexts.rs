@@ -90,6 +90,29 @@ async fn a_summary_stands_for_a_talk_that_is_too_long(bed: TestBed) {
 }
 
 #[graph_test]
+async fn a_summary_has_what_the_one_before_it_had(bed: TestBed) {
+    let tree = Tree::new();
+    tree.change("turns: 4, tokens: 1000", "turns: 100, tokens: 10000000");
+    let (turn, asked) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let summaries = Arc::clone(&asked);
+    let model = Scripted::new(move |_, request| {
+        if asks_for_summary(request) {
+            let talk = format!("{:?}", request.messages);
+            let number = asked.fetch_add(1, Ordering::Relaxed);
+            assert!(number == 0 || talk.contains("The secret fact is 4711."), "{talk}");
+            return Ok(summary(&format!("{} The secret fact is 4711.", "It was much. ".repeat(100))));
+        }
+        Ok(match turn.fetch_add(1, Ordering::Relaxed) {
+            0..90 => calls(&[("files_read", json!({ "path": format!("a-{}", "x".repeat(100)) }))]),
+            _ => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+        })
+    })
+    .with_context(4_000);
+    run(&bed, &tree, &model).await.unwrap();
+    assert!(summaries.load(Ordering::Relaxed) > 1);
+}
+
+#[graph_test]
 async fn a_result_that_is_longer_than_the_context_is_cut(bed: TestBed) {
     let tree = Tree::new();
     tree.change("turns: 4, tokens: 1000", "turns: 4, tokens: 100000");
@@ -138,7 +161,7 @@ async fn random_talks_fit_the_context(bed: TestBed) {
     let (mut answered, mut summaries, mut counted) = (0, 0, 0);
     for talk in 0..talks {
         let tree = Tree::new();
-        tree.change("turns: 4, tokens: 1000, spend: \"0.10 USD\"", "turns: 20");
+        tree.change("turns: 4, tokens: 1000, spend: \"0.10 USD\"", "turns: 20, tokens: 100000000");
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(talk));
         let (context, counts) = (1_500 + random.below(6_000), random.below(2) == 0);
         counted += usize::from(counts);
@@ -147,6 +170,7 @@ async fn random_talks_fit_the_context(bed: TestBed) {
             assert_whole(request);
             let used = tokens(request);
             assert!(used <= context, "{used} tokens of {context}");
+            assert!(request.most_tokens.is_some_and(|most| most + used <= context + 1), "{request:?}");
             let mut random = random.lock().unwrap();
             if asks_for_summary(request) {
                 let length = usize::try_from(1 + random.below(context * 8)).unwrap();

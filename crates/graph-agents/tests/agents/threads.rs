@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use graph_agents::ModelRequest;
+use graph_agents::{ModelError, ModelRequest};
 use graph_runtime::cache::{MemoryCache, NodeCache};
 use graph_runtime::files::{GraphId, KeyRing};
 use graph_runtime::testing::{FaultyStore, TestBed, graph_test};
@@ -550,4 +550,64 @@ async fn a_message_that_was_read_is_not_sent_again_by_the_call_that_is_repeated(
     let output = runtime.resume(lead(), &id).await.unwrap().await.unwrap().output;
     assert_eq!(output["first"], output["second"]);
     assert_eq!(bed.disk().list().await.unwrap().len(), 2, "the thread was not continued");
+}
+
+/// Begins a thread, continues it, and continues that one.
+const TWICE: &str = r#"    first:
+      action: { item_id: rye/agent/threads/thread_directive, params: { directive_name: workflows/review, inputs: { fixes: [a.rs] } } }
+      assign: { first: "${result.thread_id}" }
+      next: again
+    again:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: resume_thread, thread_id: "${state.first}", message: "Invoice 4711." } }
+      assign: { second: "${result.thread_id}" }
+      next: wait
+    wait:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.second}"] } }
+      on_error: third
+      next: third
+    third:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: resume_thread, thread_id: "${state.second}", message: "Go on." } }
+      assign: { third: "${result.thread_id}" }
+      next: wait_again
+    wait_again:
+      action: { item_id: rye/agent/threads/orchestrator, params: { operation: wait_threads, thread_ids: ["${state.third}"] } }
+      next: end
+    end: { type: return, output: { first: "${state.first}", third: "${state.third}" } }
+"#;
+
+#[graph_test]
+async fn a_thread_that_had_no_turn_is_continued_with_all_that_it_would_have_read(bed: TestBed) {
+    let model = Scripted::new(|turn, request| {
+        let talk = talk_of(request);
+        match turn {
+            0 => Ok(calls(&[("files_list", json!({}))])),
+            _ if talk.contains("Invoice 4711.") && !talk.contains("Go on.") => {
+                Err(ModelError::Refused { reason: "not now".to_owned() })
+            }
+            _ => Ok(answer(json!({ "verdict": "merge", "confidence": 0.5 }))),
+        }
+    });
+    run(&bed, &Tree::new(), &model, TWICE).await.unwrap();
+    let requests = model.requests.lock().unwrap();
+    let last = requests.last().unwrap();
+    crate::contexts::assert_whole(last);
+    let talk = talk_of(last);
+    let places: Vec<Option<usize>> =
+        ["a.rs", "it was taken", "Invoice 4711.", "Go on."].iter().map(|text| talk.find(text)).collect();
+    assert!(places.is_sorted() && places[0].is_some(), "{places:?} in {talk}");
+}
+
+#[graph_test]
+async fn each_thread_is_asked_again_for_an_answer_that_does_not_fit(bed: TestBed) {
+    let bad = || answer(json!({ "verdict": "perhaps" }));
+    let model = Scripted::new(move |_, request| {
+        let talk = talk_of(request);
+        // The message of the agent itself is the last one.
+        Ok(match talk.rsplit("User {").next().is_some_and(|last| last.contains("This is no answer")) {
+            true => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+            false => bad(),
+        })
+    });
+    run(&bed, &Tree::new(), &model, TWICE).await.unwrap();
+    assert_eq!(model.asked(), 6, "twice for each of three threads");
 }

@@ -42,6 +42,10 @@ pub fn as_graph(file: &YamlFile, id: &ItemId, contract: &Contract) -> Result<Yam
     let done = at.map(vec![("type", at.text("return")), ("output", at.text("${state.result}"))]);
     let config = at.map(vec![("start", at.text("call")), ("nodes", at.map(vec![("call", call), ("done", done)]))]);
     let mut graph = tool_loop::head(&at, &fields, id, &["version", "description"]);
+    if fields.get("config_schema").is_none() {
+        let none = at.map(vec![("type", at.text("object")), ("properties", at.map(Vec::new()))]);
+        graph.push(("config_schema".to_owned(), none));
+    }
     graph.push(("permissions".to_owned(), at.list(vec![at.text(tool_loop::permission(id.as_str()))])));
     graph.push(("config".to_owned(), config));
     Ok(file.with_root(at.map_of(graph)))

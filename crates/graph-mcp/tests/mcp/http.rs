@@ -303,6 +303,14 @@ async fn a_client_that_leaves_its_sessions_open_gets_no_more_of_them() {
     }
     let answer = begun().await;
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("too many sessions"), "{answer}");
+    let named = listening.raw(post("mcp-protocol-version: 2025-06-18\r\n").as_bytes()).await;
+    assert!(named.starts_with("HTTP/1.1 503"), "{named}");
+    assert!(
+        listening
+            .list(&[("host", listening.host()), ("authorization", &format!("Bearer {TOKEN}"))])
+            .await
+            .starts_with("HTTP/1.1 200")
+    );
     let end = format!(
         "DELETE /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\nmcp-session-id: {session}\r\nconnection: close\r\n\r\n",
         listening.host()

@@ -92,7 +92,11 @@ impl MeansArguments {
         let tools = tools.name_threads(move |run| {
             let has_file =
                 || project.as_ref().is_some_and(|project| authority::thread_file(project, run.as_str()).exists());
-            if keeps_files || has_file() { Some(run.to_string()) } else { inherited.clone() }
+            match &inherited {
+                _ if keeps_files => Some(run.to_string()),
+                Some(thread) => Some(thread.clone()),
+                None => has_file().then(|| run.to_string()),
+            }
         });
         let tasks = library.tasks();
         let builder = Runtime::builder().tools(tools.tasks(tasks.clone())).spaces(spaces);
