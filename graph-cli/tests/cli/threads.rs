@@ -108,7 +108,7 @@ fn reply(stream: TcpStream) {
 /// Returns the graph that begins the threads, and controls them behind the node `control`.
 fn lead() -> String {
     let mut nodes = String::new();
-    let cases = ["quick", "hurry", "ask", "stop", "endless"];
+    let cases = ["quick", "hurry", "nudge", "ask", "stop", "endless"];
     for (at, case) in cases.iter().enumerate() {
         let next = cases.get(at + 1).unwrap_or(&"control");
         nodes += &format!(
@@ -125,10 +125,11 @@ fn lead() -> String {
         ),
         ("cancel", "operation: cancel_thread, thread_id: \"${state.stop}\"", "cancelled: \"${result.stopped}\""),
         ("kill", "operation: kill_thread, thread_id: \"${state.endless}\"", "killed: \"${result.stopped}\""),
+        ("nudge_it", "", "nudged: \"${result.sent}\""),
         ("go", "", "went: \"${result.exit_code}\""),
         (
             "wait",
-            "operation: wait_threads, thread_ids: [\"${state.hurry}\", \"${state.ask}\"]",
+            "operation: wait_threads, thread_ids: [\"${state.hurry}\", \"${state.nudge}\", \"${state.ask}\"]",
             "results: \"${result.results}\"",
         ),
         ("status", "operation: get_status, thread_id: \"${state.stop}\"", "stopped: \"${result.thread}\""),
@@ -151,6 +152,9 @@ fn lead() -> String {
         let next = operations.get(at + 1).map_or("end", |next| next.0);
         let action = match *name {
             // The calls in progress end then.
+            "nudge_it" => {
+                "{ item_id: rye/orchestrate/steer, params: { task: \"${state.nudge}\", message: Hurry. } }".to_owned()
+            }
             "go" => "{ item_id: rye/bash, params: { command: touch go } }".to_owned(),
             _ => format!("{{ item_id: rye/agent/threads/orchestrator, params: {{ {params} }} }}"),
         };
@@ -225,10 +229,10 @@ fn threads_are_controlled_from_another_process_than_the_one_that_runs_them() {
     let output = &serde_json::from_str::<Value>(&ended.out).unwrap()["output"];
     let verdict = |thread: &Value| thread["outputs"]["verdict"].as_str().map(str::to_owned);
     let verdicts: Vec<Option<String>> = output["results"].as_array().unwrap().iter().map(verdict).collect();
-    assert_eq!(verdicts, [Some("hurried".to_owned()), Some("asked".to_owned())], "{output}");
+    assert_eq!(verdicts, ["hurried", "hurried", "asked"].map(|verdict| Some(verdict.to_owned())), "{output}");
     assert!(output["active"].as_array().is_some_and(|active| active.len() >= 4), "{output}");
     assert_eq!((&output["killed"], &output["stopped"]["status"]), (&json!(true), &json!("cancelled")), "{output}");
-    assert_eq!(output["children"].as_array().map(Vec::len), Some(5), "{output}");
+    assert_eq!(output["children"].as_array().map(Vec::len), Some(6), "{output}");
     assert_eq!(verdict(&output["changed"][0]).as_deref(), Some("changed"), "{output}");
     let chain: Vec<&Value> = output["chain"].as_array().unwrap().iter().map(|thread| &thread["thread_id"]).collect();
     assert_eq!(chain, [&output["quick"], &output["again"]], "{output}");
