@@ -134,6 +134,7 @@ impl Kept {
 }
 
 const TRANSCRIPT: &str = ".ai/state/threads/run-1/transcript.jsonl";
+const THREAD: &str = ".ai/state/threads/run-1/thread.json";
 const JOURNAL: &str = ".ai/state/threads/run-1/journal.jsonl";
 const ITEM: &str = ".ai/knowledge/graphs/test/graph/run-1.md";
 
@@ -354,7 +355,7 @@ async fn compare_uses_the_key_and_version_that_wrote_the_files() {
         paths.into_iter().map(file).collect::<Vec<_>>()
     };
     assert_eq!(differing(&own).await, Vec::<String>::new());
-    let mut signed = [PAGE, ITEM, TRANSCRIPT].map(str::to_owned);
+    let mut signed = [PAGE, ITEM, TRANSCRIPT, THREAD].map(str::to_owned);
     signed.sort_unstable();
     assert_eq!(differing(&other.public()).await, signed);
     // The files may be signed with another key than the journal.
