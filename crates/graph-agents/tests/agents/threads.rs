@@ -611,3 +611,38 @@ async fn each_thread_is_asked_again_for_an_answer_that_does_not_fit(bed: TestBed
     run(&bed, &Tree::new(), &model, TWICE).await.unwrap();
     assert_eq!(model.asked(), 6, "twice for each of three threads");
 }
+
+/// As the older documents of the format print it: a thread for each element of a list, and a node that waits for all of them.
+#[graph_test]
+async fn a_list_is_reviewed_by_a_thread_for_each_element(bed: TestBed) {
+    let nodes = r#"    first:
+      type: foreach
+      over: [a.rs, b.rs, c.rs]
+      as: current_file
+      action:
+        primary: execute
+        item_type: tool
+        item_id: rye/agent/threads/thread_directive
+        params:
+          directive_name: workflows/review
+          inputs: { fixes: ["${current_file}"] }
+          async_exec: true
+          limit_overrides: { turns: 3, spend: 0.05 }
+      collect: thread_ids
+      next: wait_for_reviews
+    wait_for_reviews:
+      action:
+        primary: execute
+        item_type: tool
+        item_id: rye/agent/threads/orchestrator
+        params: { operation: wait_threads, thread_ids: "${state.thread_ids}", timeout: 300 }
+      assign: { review_results: "${result.results}" }
+      next: end
+    end: { type: return, output: { ids: "${state.thread_ids}", results: "${state.review_results}" } }
+"#;
+    let output = run(&bed, &Tree::new(), &scripted(), nodes).await.unwrap();
+    let results = output["results"].as_array().unwrap();
+    let ids: Vec<Value> = results.iter().map(|result| result["thread_id"].clone()).collect();
+    assert_eq!((ids.len(), &output["ids"]), (3, &Value::Array(ids)));
+    assert!(results.iter().all(|result| result["outputs"]["verdict"] == "merge"), "{output}");
+}
