@@ -111,15 +111,7 @@ impl Agents {
         };
         if let Some(window) = window.filter(|window| !window.has_room(&asked, &recent)) {
             let (asked, kept) = window.summary_request(&asked, &directive, &recent)?;
-            let reply = model.reply(asked, &|_| {}).await.map_err(|error| error.to_action_error())?;
-            let (usage, micros) = (reply.usage, cost(&**model, reply.usage));
-            let Some(summary) = window.summary(&reply.text, kept) else {
-                let message =
-                    "the talk of the agent does not fit the context of its model, which wrote no summary of it";
-                return Err(ActionError::permanent(message).with_code("agent_context").with_data(took(usage, micros)));
-            };
-            new.push(summary);
-            return Ok(TurnResult { said: new, calls: Vec::new(), answer: None }.to_value(usage, micros));
+            return summarise(&**model, window, asked, kept, new).await;
         }
         if let Some(window) = window {
             asked.most_tokens = asked.most_tokens.map(|most| most.min(window.left_for_reply(&asked, &recent)));
@@ -169,6 +161,26 @@ impl ModelTurns for Agents {
         let item = self.spaces.find(ItemType::Directive, &ItemId::new(directive).ok()?).ok()?;
         Some(Digest::of(item.content()))
     }
+}
+
+/// Makes a turn that asks a model for a summary. `new` has the messages of the turn before it, and `kept` says how many of the last
+/// messages prompts have besides the summary.
+async fn summarise(
+    model: &dyn Model,
+    window: Context,
+    asked: ModelRequest,
+    kept: usize,
+    mut new: Vec<Said>,
+) -> Result<Value, ActionError> {
+    // The summary is for the agent itself, so nobody sees it as it comes.
+    let reply = model.reply(asked, &|_| {}).await.map_err(|error| error.to_action_error())?;
+    let (usage, micros) = (reply.usage, cost(model, reply.usage));
+    let Some(summary) = window.summary(&reply.text, kept) else {
+        let message = "the talk of the agent does not fit the context of its model, which wrote no summary of it";
+        return Err(ActionError::permanent(message).with_code("agent_context").with_data(took(usage, micros)));
+    };
+    new.push(summary);
+    Ok(TurnResult { said: new, calls: Vec::new(), answer: None }.to_value(usage, micros))
 }
 
 /// Returns what a turn cost, in millionths of a US dollar.

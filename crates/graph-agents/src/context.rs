@@ -162,11 +162,7 @@ impl Context {
         ActionError::permanent(message).with_code("agent_context")
     }
 
-    /// Returns the summary in a reply.
-    ///
-    /// # Errors
-    ///
-    /// If it has none.
+    /// Returns the summary in a reply; `None` if it has no text.
     pub(crate) fn summary(self, text: &str, kept: usize) -> Option<Said> {
         let text = cut(text.trim(), self.bytes((1, 4)));
         (!text.is_empty()).then_some(Said::Summary { text, kept })

@@ -235,10 +235,16 @@ impl RuntimeServices {
         // A run that ended is read without a lease: nobody writes to it.
         let mut signed = store.load(run).await.map_err(store_failed)?;
         let mut journal = read(&signed)?;
-        if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
-            // Its process may have died before its observers saw the end, such as an observer that keeps files of the run.
-            self.recorded(run, machine.graph(), &signed);
-            return Ok(Taken::Ended(Box::new(ended)));
+        let ended = |journal: &Journal, signed: &[SignedRecord]| {
+            let ended = result_of(code, &*machine, journal, self.keeps_history).map_err(misfit)?;
+            Ok::<_, ResumeError>(ended.map(|ended| {
+                // Its process may have died before its observers saw the end, such as an observer that keeps files of the run.
+                self.recorded(run, machine.graph(), signed);
+                Taken::Ended(Box::new(ended))
+            }))
+        };
+        if let Some(taken) = ended(&journal, &signed)? {
+            return Ok(taken);
         }
         let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
         // All that can fail is tried before the run is leased, because other processes see the lease.
@@ -262,9 +268,8 @@ impl RuntimeServices {
         let was = store.find(run).await.map_err(store_failed)?.status;
         if catch_up(&**store, run, &mut signed).await.map_err(store_failed)? {
             journal = read(&signed)?;
-            if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
-                self.recorded(run, machine.graph(), &signed);
-                return Ok(Taken::Ended(Box::new(ended)));
+            if let Some(taken) = ended(&journal, &signed)? {
+                return Ok(taken);
             }
             replayed = add_up(&journal)?;
         }

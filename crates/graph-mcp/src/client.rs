@@ -50,8 +50,8 @@ const MOST_ERROR: usize = 1_000;
 #[derive(Clone)]
 pub enum McpEndpoint {
     /// A program that is started, and that speaks over its stdin and stdout. It has only the variables `PATH`, `HOME`, `LANG`,
-    /// `TMPDIR`, `RYE_PARENT_THREAD_ID` and those that are named. Nothing that it prints to stderr is shown. It ends with the connection, or with the program in
-    /// whatever way that ends, and what it started ends with it.
+    /// `TMPDIR`, `RYE_PARENT_THREAD_ID` and those that are named. Nothing that it prints to stderr is shown. It ends with the connection,
+    /// or with the program in whatever way that ends, and what it started ends with it.
     Command {
         /// The program and its arguments.
         command: Vec<String>,

@@ -81,7 +81,7 @@ pub enum FilesError {
         /// The graph that the journal names.
         found: String,
     },
-    /// A grant in a run's first record is no pattern of capabilities.
+    /// A grant in a run's records is no pattern of capabilities.
     #[error("the grants of run `{run}` cannot be read: {reason}")]
     Grants {
         /// The run.

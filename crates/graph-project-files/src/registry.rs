@@ -150,7 +150,7 @@ impl Registry {
             if let Some(before) = facts.continues.as_ref().map(RunId::as_str) {
                 let change = "UPDATE threads SET continuation_of = ?2 WHERE thread_id = ?1";
                 transaction.execute(change, params![facts.run.as_str(), before])?;
-                // It has ended, and has the status with which it did.
+                // A thread that has ended keeps its status, so it is not `continued`.
                 link(&transaction, before)?;
             }
             link(&transaction, facts.run.as_str())?;

@@ -844,6 +844,14 @@ fn a_graph_that_a_graph_of_a_command_starts_is_bound_too() {
     let ran = place.run(&["--store", "runs.db", "--files", "--run-id", "outer"]);
     let said = ran.result()["output"]["inner"].as_str().unwrap().to_owned();
     assert!(said.contains("\\\"success\\\":false") && said.contains("rye.execute.tool.test.more"), "{said}");
+    // A file that another run of the same id has left gives nothing.
+    place.sign("graphs/wide.yaml", &starting(", rye.execute.tool.test.more").replace("inner.yaml", "leaf.yaml"));
+    let wide = place.graph(&["run", "graphs/wide.yaml", "--store", "wide.db", "--files", "--run-id", "known"]);
+    assert!(wide.code == 0 && wide.out.contains("\\\"success\\\":true"), "{}", wide.out);
+    place.sign("graphs/named.yaml", &starting("").replace("inner.yaml", "inner.yaml --run-id known"));
+    let ran = place.graph(&["run", "graphs/named.yaml", "--store", "runs.db", "--files", "--run-id", "named"]);
+    let said = ran.result()["output"]["inner"].as_str().unwrap().to_owned();
+    assert!(said.contains("\\\"success\\\":false") && said.contains("rye.execute.tool.test.more"), "{said}");
     // A worker without files names the file of the run.
     let paused = place.run(&["--store", "runs.db", "--files", "--run-id", "slow", "--pause-before", "begin"]);
     assert_eq!(paused.code, 4, "{}", paused.err);

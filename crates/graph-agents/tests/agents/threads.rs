@@ -190,9 +190,8 @@ fn talk_of(request: &ModelRequest) -> String {
     format!("{:?}", request.messages)
 }
 
-#[graph_test]
-async fn a_thread_that_has_ended_is_continued_with_its_talk_and_a_message(bed: TestBed) {
-    let nodes = r#"    first:
+/// Continues a thread twice, and looks at the chain.
+const CHAIN: &str = r#"    first:
       action: { item_id: rye/agent/threads/thread_directive, params: { directive_name: workflows/review, inputs: { fixes: [a.rs] } } }
       assign: { first: "${result.thread_id}" }
       next: again
@@ -241,6 +240,9 @@ async fn a_thread_that_has_ended_is_continued_with_its_talk_and_a_message(bed: T
       output: { first: "${state.first}", second: "${state.second}", third: "${state.third}", before: "${state.before}", results: "${state.results}",
                 last: "${state.last}", failure: "${state.failure}", chain: "${state.chain}", found: "${state.found}", asked: "${state.asked}", transcript: "${state.transcript}" }
 "#;
+
+#[graph_test]
+async fn a_thread_that_has_ended_is_continued_with_its_talk_and_a_message(bed: TestBed) {
     let model = Scripted::new(|turn, request| {
         let talk = talk_of(request);
         Ok(match turn {
@@ -261,7 +263,7 @@ async fn a_thread_that_has_ended_is_continued_with_its_talk_and_a_message(bed: T
             }
         })
     });
-    let output = run(&bed, &Tree::new(), &model, nodes).await.unwrap();
+    let output = run(&bed, &Tree::new(), &model, CHAIN).await.unwrap();
     let text = |name: &str| output[name].as_str().unwrap();
     assert_eq!(output["before"], output["first"]);
     assert_eq!(output["results"][0]["outputs"]["verdict"], "reject");

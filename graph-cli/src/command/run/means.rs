@@ -6,8 +6,7 @@ use clap::Args;
 use graph_runtime::dynamic::Library;
 use graph_runtime::{Builder, EncryptionKey, HttpPolicy, Pattern, Runtime, Spaces, Tasks, ToolConfig};
 
-use super::authority;
-use super::authority::Authority;
+use super::authority::{self, Authority};
 use super::failure::{RunCommandFailure, USAGE};
 use super::{mcp_servers, models};
 use crate::command::{project_around, signing_key};
