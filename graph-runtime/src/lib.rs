@@ -36,6 +36,9 @@
 
 #[cfg(feature = "dynamic")]
 pub mod dynamic;
+mod main_error;
+
+pub use main_error::MainError;
 
 #[cfg(feature = "progress")]
 pub use graph_engine::Progress;

@@ -1,27 +1,14 @@
 //! Counts the files and lines of a directory with the graph `graphs/project_stats.yaml`.
 //!
-//! `cargo run --example project_stats -- DIRECTORY [PATTERN]`
+//! `cargo run -- DIRECTORY [PATTERN]`
 
-use std::error::Error;
 use std::path::Path;
-use std::process::ExitCode;
 
-use graph_runtime::{Builtins, Progress, Runtime, SecretKey, SqliteStore};
+use graph_runtime::{Builtins, MainError, Progress, Runtime, SecretKey, SqliteStore};
 use state_graphs::{ProjectStats, project_stats};
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    let Err(error) = run().await else { return ExitCode::SUCCESS };
-    eprintln!("error: {error}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        eprintln!("  because {error}");
-        cause = error.source();
-    }
-    ExitCode::FAILURE
-}
-
-async fn run() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), MainError> {
     let mut arguments = std::env::args().skip(1);
     let mut inputs = project_stats::Inputs::default();
     if let Some(directory) = arguments.next() {
