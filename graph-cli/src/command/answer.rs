@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use graph_model::digest::Digest;
 use graph_model::timestamp;
+use graph_model::value::canonical_json;
 use graph_runtime::answer::{Answered, Envelope, KeyRing, Question, questions};
 use graph_runtime::dynamic::Interpreted;
 use graph_runtime::{AnswerError, Builder, EncryptionKey, Fingerprint, RunId, Runtime, SignalError, Store, Value};
@@ -33,9 +35,12 @@ pub(crate) struct AnswerArguments {
     /// Print the signed envelope, and send nothing
     #[arg(long)]
     print: bool,
+    /// The payload of the question, as JSON, to sign an envelope without the store
+    #[arg(long, value_name = "FILE", requires_all = ["envelope", "print"], conflicts_with = "store")]
+    payload: Option<PathBuf>,
     /// The SQLite file that holds the run
-    #[arg(long, value_name = "FILE")]
-    store: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "payload")]
+    store: Option<PathBuf>,
     /// The secret key that signs the answer [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -61,11 +66,18 @@ pub(crate) struct AnswerArguments {
 }
 
 pub(crate) fn run(arguments: &AnswerArguments) -> CommandResult {
+    let Some(path) = &arguments.store else {
+        match arguments.signed_without_store() {
+            Err(refused) => return refused.say(),
+            Ok(envelope) => out!("{envelope}"),
+        }
+        return Ok(CommandOutcome::Well);
+    };
     let tokio = stored::tokio()?;
     tokio.block_on(async {
         let sends = !arguments.print && (arguments.json.is_some() || arguments.envelope.is_some());
         let access = if sends { Access::Write } else { Access::Read };
-        let store = stored::open(&arguments.store, access).await?;
+        let store = stored::open(path, access).await?;
         let records = store.load(&arguments.run).await?;
         let graph = own_graph(&records, arguments.graph.as_deref(), "--graph FILE")?;
         if sends {
@@ -127,6 +139,41 @@ impl AnswerArguments {
         Ok(CommandOutcome::Well)
     }
 
+    /// Signs an envelope without the store of the run. The payload is compared with its digest in the statement that people sign. The
+    /// service that gets the envelope sees whether the run asks this, and whether the answer fits.
+    fn signed_without_store(&self) -> Result<Envelope, AnswerRefusal> {
+        let (Some(file), Some(payload)) = (&self.envelope, &self.payload) else {
+            return Err(Error::new("name the store that holds the run: `--store FILE`").into());
+        };
+        let (envelope, wait) = self.envelope_in(file)?;
+        let statement: Value =
+            serde_json::from_slice(&envelope.payload().map_err(AnswerError::from)?).map_err(Error::from)?;
+        let said = |field: &str| statement.get(field).cloned().unwrap_or_default();
+        let payload: Value =
+            read(payload)?.parse().map_err(|error| Error::new(plain(&format!("{}: {error}", payload.display()))))?;
+        if said("payload").as_str() != Some(Digest::of(canonical_json(&payload)).to_string().as_str()) {
+            return Err(Error::new(format!(
+                "the envelope answers a question that shows something else than {}",
+                plain(&payload.to_string())
+            ))
+            .into());
+        }
+        let key = signing_key(self.key.as_ref())?;
+        say_what_is_signed(said("node").as_str().unwrap_or_default(), &wait, &self.run, &payload, &said("answer"));
+        Ok(envelope.signed_by(&key).map_err(AnswerError::from)?)
+    }
+
+    /// Reads an envelope, and the id of the wait that it answers.
+    fn envelope_in(&self, path: &Path) -> Result<(Envelope, String), AnswerRefusal> {
+        let path_of = |error| Error::new(plain(&format!("{}: {error}", path.display())));
+        let envelope: Envelope = read(path)?.trim().parse().map_err(path_of)?;
+        let wait = Question::wait_in(&envelope, &self.run)?;
+        if let Some(named) = self.wait.as_ref().filter(|named| **named != wait) {
+            return Err(Error::new(plain(&format!("the envelope answers `{wait}`, and not `{named}`"))).into());
+        }
+        Ok((envelope, wait))
+    }
+
     fn encryption_key(&self) -> Result<Option<EncryptionKey>, Error> {
         Ok(self.encryption_key.as_ref().map(|path| EncryptionKey::load(path)).transpose()?)
     }
@@ -135,12 +182,7 @@ impl AnswerArguments {
     fn signed(&self, graph: &Interpreted, open: &[Question]) -> Result<Option<Envelope>, AnswerRefusal> {
         let (envelope, question) = match (&self.envelope, &self.json) {
             (Some(path), _) => {
-                let path_of = |error| Error::new(plain(&format!("{}: {error}", path.display())));
-                let envelope: Envelope = read(path)?.trim().parse().map_err(path_of)?;
-                let wait = Question::wait_in(&envelope, &self.run)?;
-                if let Some(named) = self.wait.as_ref().filter(|named| **named != wait) {
-                    return Err(Error::new(plain(&format!("the envelope answers `{wait}`, and not `{named}`"))).into());
-                }
+                let (envelope, wait) = self.envelope_in(path)?;
                 if self.key.is_none() {
                     return Ok(Some(envelope));
                 }
@@ -161,10 +203,7 @@ impl AnswerArguments {
         let Question { run, wait, node, payload, .. } = question;
         let key = signing_key(self.key.as_ref())?;
         let answer = question.secrets(graph).map_or_else(|| answer.clone(), |secrets| secrets.hide(answer.clone()));
-        err!(
-            "{}",
-            plain(&format!("note: you answer `{node}` ({wait}) of run `{run}`, which shows {payload}, with {answer}"))
-        );
+        say_what_is_signed(node, wait, run, payload, &answer);
         Ok(Some(envelope.signed_by(&key).map_err(AnswerError::from)?))
     }
 
@@ -222,6 +261,14 @@ impl From<Error> for AnswerRefusal {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
+}
+
+/// Says to a person what they sign.
+fn say_what_is_signed(node: &str, wait: &str, run: &RunId, payload: &Value, answer: &Value) {
+    err!(
+        "{}",
+        plain(&format!("note: you answer `{node}` ({wait}) of run `{run}`, which shows {payload}, with {answer}"))
+    );
 }
 
 /// Reads the trusted keys.

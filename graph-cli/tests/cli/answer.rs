@@ -117,6 +117,41 @@ fn an_envelope_goes_from_one_to_the_other() {
 }
 
 #[test]
+fn an_envelope_is_signed_without_the_store_by_who_sees_what_the_run_shows() {
+    let place = asking();
+    let signed = answer(&place, &["--json", APPROVE, "--key", "ann/private_key.pem", "--print"]);
+    // Bo has the envelope, what the run shows, and a key; neither the store, nor the graph, nor the keys of the service.
+    let away = Place::new();
+    away.write("answer.json", &signed.out);
+    away.write("payload.json", "{ \"cents\": 5 }\n");
+    away.write("other.json", "{\"cents\": 50}");
+    away.write("bo.pem", &place.read("bo/private_key.pem"));
+    let mut mode = std::fs::metadata(away.path("bo.pem")).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o600);
+    std::fs::set_permissions(away.path("bo.pem"), mode).unwrap();
+    let sign = |run: &str, arguments: &[&str]| {
+        away.graph(&[&["answer", run, "--envelope", "answer.json", "--print", "--key", "bo.pem"], arguments].concat())
+    };
+    let both = sign("r", &["--payload", "payload.json"]);
+    let note =
+        "note: you answer `approve` (1#1) of run `r`, which shows {\"cents\":5}, with {\"decision\":\"approve\"}\n";
+    assert_eq!((both.code, both.err.as_str()), (0, note));
+    place.write("both.json", &both.out);
+    assert_eq!(result(&answer(&place, &["--envelope", "both.json"]))["result"], "accepted");
+    for (run, arguments, code, message) in [
+        ("r", &["--payload", "other.json"][..], 3, "a question that shows something else than {\"cents\":50}"),
+        ("r", &["--payload", "bo.pem"], 3, "bo.pem: "),
+        ("r", &["2#1", "--payload", "payload.json"], 3, "the envelope answers `1#1`, and not `2#1`"),
+        ("s", &["--payload", "payload.json"], 1, "its run is `r`, and not `s`"),
+        ("r", &[], 2, "--store"),
+    ] {
+        let refused = sign(run, arguments);
+        assert_eq!((refused.code, refused.out.as_str()), (code, ""), "{arguments:?}: {}", refused.err);
+        assert!(refused.err.contains(message) && !refused.err.contains("PRIVATE"), "{arguments:?}: {}", refused.err);
+    }
+}
+
+#[test]
 fn an_answer_of_somebody_else_is_refused() {
     let place = asking();
     let refused = |arguments: &[&str], code: i32, expected: &str| {
