@@ -1,7 +1,7 @@
 //! `graph new`: a crate, a graph or a contract to begin with, signed and without mistakes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
@@ -35,9 +35,9 @@ pub(crate) enum New {
 pub(crate) struct NewCrateArguments {
     /// The directory to make; its last part names the package
     directory: PathBuf,
-    /// Depend on the crates in a copy of their repository, and not on those of the registry
+    /// The copy of the repository whose crates the new one depends on; they are not published yet
     #[arg(long, value_name = "DIR")]
-    from: Option<PathBuf>,
+    from: PathBuf,
     /// The secret key to sign with and to trust [default: your own, which is made if it is missing]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -132,9 +132,9 @@ fn signed(text: &str, key: &SecretKey) -> Result<String, Error> {
 }
 
 fn new_crate(arguments: &NewCrateArguments) -> CommandResult {
-    let directory = std::path::absolute(&arguments.directory)?;
+    let directory = resolved(&arguments.directory)?;
     let name = package_name(&directory)?;
-    let [runtime, testing, compiler] = dependencies(arguments.from.as_deref())?;
+    let [runtime, testing, compiler] = dependencies(&arguments.from)?;
     let parent = directory.parent().unwrap_or(Path::new("/"));
     if fs::symlink_metadata(&directory).is_ok() {
         return Err(Error::new(format!("{} exists already", arguments.directory.display())));
@@ -216,17 +216,30 @@ fn package_name(directory: &Path) -> Result<String, Error> {
     Ok(name)
 }
 
-/// Returns the requirements on graph-runtime, on it with the feature for tests, and on graph-compiler, as a manifest states them.
-fn dependencies(from: Option<&Path>) -> Result<[String; 3], Error> {
-    const TESTING: &str = "features = [\"testing\"]";
-    let version = env!("CARGO_PKG_VERSION");
-    let Some(from) = from else {
-        let plain = format!("\"{version}\"");
-        return Ok([plain.clone(), format!("{{ version = {plain}, {TESTING} }}"), plain]);
-    };
+/// Returns the path that a directory to be made will have, without links and `..`: the directories around it are those that it is in,
+/// and not those that its text names.
+fn resolved(directory: &Path) -> Result<PathBuf, Error> {
+    let absolute = std::path::absolute(directory)?;
+    for parent in absolute.ancestors().skip(1) {
+        let Ok(real) = parent.canonicalize() else { continue };
+        let missing = absolute.strip_prefix(parent).unwrap_or(&absolute);
+        if missing.components().all(|part| matches!(part, Component::Normal(_))) {
+            return Ok(real.join(missing));
+        }
+        return Err(Error::new(format!("{}: `..` follows a directory that does not exist", directory.display())));
+    }
+    Ok(absolute)
+}
+
+/// Returns what a manifest requires of graph-runtime, of it for tests, and of graph-compiler.
+fn dependencies(from: &Path) -> Result<[String; 3], Error> {
     let from = from.canonicalize().map_err(|error| Error::file("find", from, &error))?;
+    let wanted = [
+        ("graph-runtime", ", default-features = false, features = [\"macros\"]"),
+        ("graph-runtime", ", default-features = false, features = [\"testing\"]"),
+        ("graph-compiler", ""),
+    ];
     let mut requirements = [String::new(), String::new(), String::new()];
-    let wanted = [("graph-runtime", ""), ("graph-runtime", TESTING), ("graph-compiler", "")];
     for (requirement, (name, features)) in requirements.iter_mut().zip(wanted) {
         let path = from.join(name);
         if !path.join(graph_compiler::MANIFEST).is_file() {
@@ -234,7 +247,7 @@ fn dependencies(from: Option<&Path>) -> Result<[String; 3], Error> {
         }
         // The escapes of a JSON string are those of a TOML string too.
         let path = serde_json::to_string(&path.to_string_lossy())?;
-        let features = if features.is_empty() { String::new() } else { format!(", {features}") };
+        let version = env!("CARGO_PKG_VERSION");
         *requirement = format!("{{ path = {path}, version = \"{version}\"{features} }}");
     }
     Ok(requirements)

@@ -1,4 +1,4 @@
-use graph_runtime::{ActionError, Call, Runtime};
+use graph_runtime::{ActionError, Call, MainError, Runtime};
 
 graph_runtime::include_graphs!();
 
@@ -12,8 +12,9 @@ impl greet::Actions for Desk {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = Runtime::builder().grant("rye.execute.tool.desk.greet")?.build()?;
+async fn main() -> Result<(), MainError> {
+    // Grants what the graph needs. A list of your own is a second limit, which an edit of the graph does not widen.
+    let runtime = Runtime::builder().grants(greet::CAPABILITIES)?.build()?;
     let run = runtime.start(Greet::new(Desk), greet::Inputs { name: "Ann".into() }).await?;
     println!("{}", run.await?.output.text);
     Ok(())

@@ -1,11 +1,12 @@
 //! `graph new`, `graph sign --changed`, `graph expand`, `graph completions` and `graph man`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::place::Place;
+use crate::place::{Place, Ran};
 
 impl Place {
     fn git(&self, arguments: &[&str]) {
@@ -20,49 +21,185 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-#[test]
-fn a_new_crate_compiles_runs_and_passes_its_test() {
-    let place = Place::new();
-    let ran = place.graph(&["new", "crate", "hello", "--from", repository().to_str().unwrap()]);
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    assert!(ran.out.contains("made the key ") && ran.out.contains("`cd hello && cargo run`"), "{}", ran.out);
-    // The versions that the repository is tested with.
-    fs::copy(repository().join("Cargo.lock"), place.path("hello/Cargo.lock")).unwrap();
-    let cargo = |verb: &str| {
+/// A crate that `graph new crate` made.
+struct Crate {
+    place: Place,
+}
+
+impl Crate {
+    fn new() -> Self {
+        let place = Place::new();
+        let ran = place.graph(&["new", "crate", "hello", "--from", repository().to_str().unwrap()]);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+        assert!(ran.out.contains("made the key ") && ran.out.contains("`cd hello && cargo run`"), "{}", ran.out);
+        // The versions that the repository is tested with.
+        fs::copy(repository().join("Cargo.lock"), place.path("hello/Cargo.lock")).unwrap();
+        Self { place }
+    }
+
+    /// Runs cargo, and returns whether it succeeded, what it wrote to stdout, and to stderr.
+    fn cargo(&self, arguments: &[&str]) -> (bool, String, String) {
         let mut command = Command::new(env!("CARGO"));
-        command.args([verb, "--offline", "--quiet"]).current_dir(place.path("hello"));
+        command.args(arguments).args(["--offline", "--quiet"]).current_dir(self.place.path("hello"));
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tests/native");
         let output = command.env("CARGO_TARGET_DIR", target).env_remove("RUSTFLAGS").output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.success(), text(&output.stdout), text(&output.stderr))
-    };
-    assert_eq!(cargo("run"), (true, "Hello, Ann!\n".to_owned(), String::new()));
-    let (passed, out, err) = cargo("test");
-    assert!(passed && out.contains("1 passed"), "{out}{err}");
-    let ran = place.ran(place.command(&["check"]).current_dir(place.path("hello")).output().unwrap());
-    assert_eq!((ran.code, ran.out.as_str()), (0, "checked 1 graph: no errors\n"), "{}", ran.err);
-    let ran = place
-        .ran(place.command(&["coverage", "--fail-under", "100"]).current_dir(place.path("hello")).output().unwrap());
-    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    }
+
+    fn graph(&self, arguments: &[&str]) -> Ran {
+        self.place.ran(self.place.command(arguments).current_dir(self.place.path("hello")).output().unwrap())
+    }
+
+    /// Replaces a part of a file, which must be there.
+    fn edit(&self, file: &str, part: &str, replacement: &str) {
+        let file = format!("hello/{file}");
+        let text = self.place.read(&file);
+        assert!(text.contains(part), "{file} has no {part}:\n{text}");
+        self.place.write(&file, &text.replacen(part, replacement, 1));
+    }
 }
 
 #[test]
-fn a_new_crate_takes_the_key_and_the_registry() {
+fn a_new_crate_compiles_runs_and_passes_its_test_and_so_does_a_second_of_everything() {
+    let hello = Crate::new();
+    assert_eq!(hello.cargo(&["run"]), (true, "Hello, Ann!\n".to_owned(), String::new()));
+    let (passed, out, err) = hello.cargo(&["test"]);
+    assert!(passed && out.contains("1 passed"), "{out}{err}");
+    let ran = hello.graph(&["check"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "checked 1 graph: no errors\n"), "{}", ran.err);
+    let ran = hello.graph(&["coverage", "--fail-under", "100"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let tree = hello.cargo(&["tree", "--edges", "normal,build", "--duplicates", "--depth", "0", "--format", "{p}"]).1;
+    let mut seen = BTreeSet::new();
+    for package in tree.lines().map(|line| line.trim_end_matches(" (*)")).filter(|line| !line.is_empty()) {
+        assert!(seen.insert(package), "{package} is built twice, for host and target:\n{tree}");
+    }
+
+    // A second tool, which the graph calls and is granted by the same line of the program.
+    let contract = hello.place.read("hello/graphs/tools/desk/greet.yaml");
+    hello.place.write("hello/graphs/tools/desk/log.yaml", contract.split_once('\n').unwrap().1);
+    hello.edit("graphs/greet.yaml", "tool.desk.greet]", "tool.desk.greet, rye.execute.tool.desk.log]");
+    let log = "next: log\n    log:\n      action: { item_id: desk/log, params: { name: \"${state.text}\" } }\n      next: done\n";
+    hello.edit("graphs/greet.yaml", "next: done\n", log);
+    let method = "impl greet::Actions for Desk {
+    async fn desk_log(&self, _: &Call, params: greet::DeskLog) -> Result<greet::DeskLogResult, ActionError> {
+        Ok(greet::DeskLogResult { text: params.name })
+    }
+";
+    let second = "
+impl nap::Actions for Desk {
+    async fn desk_greet(&self, _: &Call, params: nap::DeskGreet) -> Result<nap::DeskGreetResult, ActionError> {
+        Ok(nap::DeskGreetResult { text: params.name })
+    }
+}
+
+#[tokio::main]";
+    hello.edit("src/main.rs", "impl greet::Actions for Desk {\n", method);
+    // A second graph, which waits.
+    hello.place.write("hello/graphs/nap.yaml", NAP);
+    hello.edit(
+        "src/main.rs",
+        "    Ok(())\n}\n",
+        "    runtime.start(Nap::new(Desk), nap::Inputs { name: \"Ann\".into() }).await?.await?;\n    Ok(())\n}\n",
+    );
+    hello.edit("src/main.rs", "\n#[tokio::main]", second);
+    // A second test, in a directory of its own.
+    hello.place.write("hello/tests/nap.rs", NAP_TEST);
+    let ran = hello.graph(&["sign", "--changed", "--yes"]);
+    assert!(ran.code == 0 && ran.out.contains("graphs/nap.yaml"), "{}{}", ran.out, ran.err);
+    let (ended_well, out, err) = hello.cargo(&["run"]);
+    let needed = "Error: the graph `nap` can wait, which needs a store that keeps its runs until then: name one with `Builder::store`";
+    assert_eq!((ended_well, out.as_str()), (false, "Hello, Ann!\n"), "{err}");
+    assert!(err.contains(needed), "{err}");
+    hello.edit("src/main.rs", "use graph_runtime::{", "use graph_runtime::{MemoryStore, SecretKey, ");
+    hello.edit(
+        "src/main.rs",
+        "Runtime::builder()",
+        "Runtime::builder().store(MemoryStore::new()).sign_with(SecretKey::generate()?)",
+    );
+    let (_, out, err) = hello.cargo(&["run"]);
+    assert!(out == "Hello, Ann!\n" && err.starts_with("Error: the run waits at `nap`, until 20"), "{out}{err}");
+    let (passed, out, err) = hello.cargo(&["test", "--test", "nap"]);
+    assert!(passed && out.contains("1 passed"), "{out}{err}");
+}
+
+const NAP: &str = "version: \"1.0.0\"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+permissions: [rye.execute.tool.desk.greet]
+config_schema: { type: object, properties: { name: { type: string } }, required: [name] }
+config:
+  start: nap
+  nodes:
+    nap: { type: wait, timeout: 100ms, next: greet }
+    greet: { action: { item_id: desk/greet, params: { name: \"${inputs.name}\" } }, next: done }
+    done: { type: return }
+";
+
+const NAP_TEST: &str = "use graph_runtime::testing::{FakeScript, Fakes, TestBed, graph_test};
+
+graph_runtime::include_graphs!();
+
+#[graph_test]
+async fn it_sleeps(bed: TestBed) {
+    let greeting = nap::DeskGreetResult { text: \"Hello!\".into() };
+    let desk = Fakes::new().on(nap::tools::DESK_GREET, FakeScript::returns(greeting));
+    let run = bed.run(Nap::new(desk), nap::Inputs { name: \"Bo\".into() }).await;
+    run.assert_path([nap::Node::Nap, nap::Node::Greet, nap::Node::Done]);
+}
+";
+
+#[test]
+fn a_new_crate_takes_the_key_that_is_there() {
     let place = Place::with_key();
-    place.write("Cargo.toml", "[workspace]\nmembers = []\n");
-    let ran = place.graph(&["new", "crate", "inside/hello-2"]);
+    let ran = place.graph(&["new", "crate", "inside/hello-2", "--from", repository().to_str().unwrap()]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert_eq!(ran.out, "made the package hello-2 in inside/hello-2: `cd inside/hello-2 && cargo run`\n");
-    let manifest = place.read("inside/hello-2/Cargo.toml");
-    assert!(
-        manifest.contains("graph-runtime = \"0.1.0\"\n")
-            && manifest.contains("graph-runtime = { version = \"0.1.0\", features = [\"testing\"] }\n")
-            && manifest.ends_with("[workspace]\n"),
-        "{manifest}"
-    );
     let graph = place.read("inside/hello-2/graphs/greet.yaml");
     assert!(graph.lines().next().unwrap().ends_with(&place.fingerprint()), "{graph}");
     assert!(fs::read_dir(place.path("inside")).unwrap().count() == 1, "nothing else is left");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_new_crate_is_a_repository_where_it_is_in_none_and_a_workspace_where_it_is_in_one() {
+    // The working directory, the crate, and whether that is in a repository and in a workspace.
+    for (from, made, in_repository, in_workspace) in [
+        ("", "hello", false, false),
+        ("", "deep/er/hello", false, false),
+        ("both", "../hello", false, false),
+        ("both", "../both/../hello", false, false),
+        ("both", "ROOT/hello", false, false),
+        ("both", "hello", true, true),
+        ("both", "deep/hello", true, true),
+        ("both", "sub/../hello", true, true),
+        ("", "link/hello", true, true),
+        ("both", "../workspace/hello", false, true),
+        ("workspace", "../repository/hello", true, false),
+        ("workspace", "out/hello", false, false),
+    ] {
+        let place = Place::with_key();
+        place.write("both/sub/file", "");
+        place.write("outside/file", "");
+        place.write("repository/file", "");
+        for workspace in ["both", "workspace"] {
+            place.write(&format!("{workspace}/Cargo.toml"), "[workspace]\nmembers = []\n");
+        }
+        for repository in ["both", "repository"] {
+            place.git(&["init", "--quiet", repository]);
+        }
+        std::os::unix::fs::symlink("both", place.path("link")).unwrap();
+        std::os::unix::fs::symlink("../outside", place.path("workspace/out")).unwrap();
+        let made = made.replace("ROOT", place.root().to_str().unwrap());
+        let mut command = place.command(&["new", "crate", &made, "--from", repository().to_str().unwrap()]);
+        let ran = place.ran(command.current_dir(place.path(from)).output().unwrap());
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{from}: {made}");
+        let directory = place.path(from).join(&made);
+        assert_eq!(directory.join(".git").exists(), !in_repository, "{from}: {made}");
+        let manifest = fs::read_to_string(directory.join("Cargo.toml")).unwrap();
+        assert_eq!(manifest.ends_with("[workspace]\n"), in_workspace, "{from}: {made}: {manifest}");
+    }
 }
 
 #[test]
@@ -74,8 +211,9 @@ fn a_crate_that_cannot_be_made_leaves_nothing() {
         ("fn", "error: `fn` cannot name a package"),
         ("1st", "error: `1st` cannot name a package"),
         ("taken/hello", "error: cannot make HOME/taken"),
+        ("missing/../hello", "error: missing/../hello: `..` follows a directory that does not exist\n"),
     ] {
-        let ran = place.graph(&["new", "crate", name]);
+        let ran = place.graph(&["new", "crate", name, "--from", repository().to_str().unwrap()]);
         assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{name}");
         assert!(ran.err.starts_with(message), "{name}: {}", ran.err);
     }
