@@ -20,7 +20,13 @@ pub(crate) struct Shape {
 
 /// Builds the command line, and returns its path.
 pub(crate) fn command_line(root: &Path) -> PathBuf {
-    run(Command::new("cargo").current_dir(root).args(["build", "--quiet", "--release", "-p", "graph-cli"]));
+    run(Command::new("cargo").current_dir(root).args([
+        "build",
+        "--quiet",
+        "--release",
+        "--manifest-path",
+        "graph-cli/Cargo.toml",
+    ]));
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("release/graph")
 }
