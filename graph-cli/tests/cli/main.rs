@@ -222,6 +222,14 @@ fn a_revoked_key_is_refused_with_the_date_and_stays_revoked() {
     );
     let ran = place.graph(&["keys", "revoke", &fingerprint]);
     assert!(ran.out.contains("was revoked on"), "{}", ran.out);
+    // It signs nothing that this tree would refuse, and what another tree may trust.
+    let text = place.read("graphs/g.yaml");
+    let ran = place.graph(&["sign", "graphs/g.yaml"]);
+    let said = format!("error: {fingerprint}, your key, was revoked on ");
+    assert!(ran.code == 3 && ran.err.starts_with(&said) && ran.out.is_empty(), "{}{}", ran.out, ran.err);
+    assert_eq!(place.read("graphs/g.yaml"), text);
+    place.write("other/graphs/g.yaml", GRAPH);
+    assert_eq!(place.graph(&["sign", "other/graphs/g.yaml"]).code, 0);
     // To trust it again takes more than the command by which it was trusted.
     let ran = place.graph(&["keys", "trust"]);
     assert!(ran.code == 3 && ran.err.contains("to trust it again, remove graphs/keys/"), "{}", ran.err);

@@ -27,7 +27,15 @@ pub(crate) fn signal(child: &Child, signal: &str) {
     assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
 }
 
+/// Starts a run. Whoever starts the tests may ignore signals, and a child inherits that: `env` gives them their meaning back.
 fn start(place: &Place, arguments: &[&str]) -> Child {
+    let graph = place.command(&[&["run", "graphs/g.yaml"], arguments].concat());
+    let mut command = Command::new("env");
+    if cfg!(target_os = "linux") {
+        command.arg("--default-signal=HUP,QUIT");
+    }
+    command.arg(graph.get_program()).args(graph.get_args()).current_dir(place.root()).env_clear();
+    command.envs(graph.get_envs().filter_map(|(name, value)| value.map(|value| (name, value))));
     let mut command = place.command(&[&["run", "graphs/g.yaml"], arguments].concat());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }

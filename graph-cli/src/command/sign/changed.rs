@@ -9,7 +9,7 @@ use graph_compiler::find_signed;
 use graph_signing::{ItemKind, KeyRing, SecretKey, SignatureError, normalise, open, verify};
 use similar::{ChangeTag, TextDiff};
 
-use super::sign_text;
+use super::{refuse_revoked, sign_text};
 use crate::command::{plain, read};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
@@ -112,6 +112,7 @@ fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<ChangedFile>) -> Re
     for key in &rejected {
         err!("warning: {} is refused as a trusted key: {}", key.path.display(), key.error);
     }
+    refuse_revoked(&ring, key)?;
     let own = key.public().fingerprint();
     if let Err(error) = ring.signer(&own) {
         // Its signatures would be refused again.
@@ -121,9 +122,6 @@ fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<ChangedFile>) -> Re
                 keys.display(),
                 keys.display()
             )),
-            SignatureError::Revoked { revoked_at, .. } => {
-                Error::new(format!("{own}, your key, was revoked on {revoked_at}; sign with another key: `--key FILE`"))
-            }
             other => Error::new(format!("{own}, your key, cannot be used in {}: {other}", keys.display())),
         });
     }
