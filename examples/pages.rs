@@ -96,7 +96,13 @@ fn scheduled<G: Graph>(runtime: &Runtime, report: G) -> Result<Worker, Box<dyn E
 
 /// A runtime that accepts the answers of people: `docs/embedding.md`.
 fn answers(builder: Builder) -> Result<Runtime, Box<dyn Error>> {
-    let keys = || KeyRing::load(&[Path::new("graphs/keys")]).0;
+    let keys = || {
+        let (ring, refused, _) = KeyRing::load(&[Path::new("graphs/keys")]);
+        for key in refused {
+            eprintln!("{} is not trusted: {}", key.path.display(), key.error);
+        }
+        ring
+    };
     let runtime = builder.answer_keys(keys).build()?;
     Ok(runtime)
 }

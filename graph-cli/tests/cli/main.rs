@@ -222,7 +222,7 @@ fn a_revoked_key_is_refused_with_the_date_and_stays_revoked() {
     );
     let ran = place.graph(&["keys", "revoke", &fingerprint]);
     assert!(ran.out.contains("was revoked on"), "{}", ran.out);
-    // It signs nothing that this tree would refuse, and what another tree may trust.
+    // It signs nothing for this tree, which would refuse the signature, and signs for others.
     let text = place.read("graphs/g.yaml");
     let ran = place.graph(&["sign", "graphs/g.yaml"]);
     let said = format!("error: {fingerprint}, your key, was revoked on ");

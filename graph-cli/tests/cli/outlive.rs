@@ -27,7 +27,7 @@ pub(crate) fn signal(child: &Child, signal: &str) {
     assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
 }
 
-/// Starts a run. Whoever starts the tests may ignore signals, and a child inherits that: `env` gives them their meaning back.
+/// Starts a run. A child inherits which signals the tests ignore: `env` gives signals their meaning back.
 fn start(place: &Place, arguments: &[&str]) -> Child {
     let graph = place.command(&[&["run", "graphs/g.yaml"], arguments].concat());
     let mut command = Command::new("env");
