@@ -1,5 +1,6 @@
 //! Numbers: whole numbers and floats, each as it was given.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -86,18 +87,6 @@ impl From<i64> for Number {
     }
 }
 
-impl From<i32> for Number {
-    fn from(number: i32) -> Self {
-        Self::from(i64::from(number))
-    }
-}
-
-impl From<u32> for Number {
-    fn from(number: u32) -> Self {
-        Self::from(i64::from(number))
-    }
-}
-
 impl From<u64> for Number {
     fn from(number: u64) -> Self {
         i64::try_from(number).map_or(Self(Repr::Large(number)), Self::from)
@@ -111,27 +100,21 @@ impl From<f64> for Number {
     }
 }
 
-impl From<f32> for Number {
-    fn from(number: f32) -> Self {
-        Self::from(f64::from(number))
-    }
+macro_rules! also_from {
+    ($($number:ty as $other:ty),*) => {
+        $(impl From<$number> for Number {
+            fn from(number: $number) -> Self {
+                Self::from(<$other>::from(number))
+            }
+        })*
+    };
 }
+
+also_from!(i32 as i64, u32 as i64, f32 as f64);
 
 impl PartialEq for Number {
     fn eq(&self, other: &Self) -> bool {
         equal(self.view(), other.view())
-    }
-}
-
-impl PartialEq<i64> for Number {
-    fn eq(&self, other: &i64) -> bool {
-        *self == Self::from(*other)
-    }
-}
-
-impl PartialEq<f64> for Number {
-    fn eq(&self, other: &f64) -> bool {
-        *self == Self::from(*other)
     }
 }
 
@@ -141,17 +124,23 @@ impl PartialOrd for Number {
     }
 }
 
-impl PartialOrd<i64> for Number {
-    fn partial_cmp(&self, other: &i64) -> Option<Ordering> {
-        self.partial_cmp(&Self::from(*other))
-    }
+macro_rules! also_compared {
+    ($($number:ty),*) => {
+        $(impl PartialEq<$number> for Number {
+            fn eq(&self, other: &$number) -> bool {
+                *self == Self::from(*other)
+            }
+        }
+
+        impl PartialOrd<$number> for Number {
+            fn partial_cmp(&self, other: &$number) -> Option<Ordering> {
+                self.partial_cmp(&Self::from(*other))
+            }
+        })*
+    };
 }
 
-impl PartialOrd<f64> for Number {
-    fn partial_cmp(&self, other: &f64) -> Option<Ordering> {
-        self.partial_cmp(&Self::from(*other))
-    }
-}
+also_compared!(i64, f64);
 
 impl fmt::Display for Number {
     /// Writes the number as in a text of a graph, and as in JSON.
@@ -242,12 +231,13 @@ pub enum JsonError {
     },
 }
 
-/// Reads a text as JSON in which every whole number keeps its digits, and no object has a name twice.
+/// Reads a text as JSON in which every whole number keeps its digits, and no object has a name twice. `-0` is the whole number 0.
 ///
 /// # Errors
 ///
 /// If it is not JSON, an object has a name twice, or a whole number is beyond 64 bits.
 pub fn read_json(text: &str) -> Result<Value, JsonError> {
+    let text = &*without_minus_zero(text);
     let Unique(value) = serde_json::from_str(text)
         .map_err(|error| if error.is_data() { JsonError::Twice(error) } else { JsonError::Syntax(error) })?;
     match beyond(text) {
@@ -271,35 +261,53 @@ const fn is_part(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')
 }
 
+/// Returns the text with ` 0` in the place of `-0`, which would be read as the float -0.0.
+fn without_minus_zero(text: &str) -> Cow<'_, str> {
+    let mut changed = Cow::Borrowed(text);
+    for (at, token) in tokens(text) {
+        if token == "-0" {
+            changed.to_mut().replace_range(at..=at, " ");
+        }
+    }
+    changed
+}
+
 /// Returns where a whole number beyond 64 bits begins in a text that is JSON.
 fn beyond(text: &str) -> Option<usize> {
     // Every whole number of up to 18 digits fits.
     const ALWAYS_FITS: usize = 18;
+    let is_beyond = |token: &str| {
+        let is_whole = !token.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
+        token.len() > ALWAYS_FITS && is_whole && token.parse::<i64>().is_err() && token.parse::<u64>().is_err()
+    };
+    tokens(text).find(|(_, token)| is_beyond(token)).map(|(at, _)| at)
+}
+
+/// Returns the numbers in a text that is JSON, and where they begin.
+fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let bytes = text.as_bytes();
     let mut at = 0;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'"' => {
-                at += 1;
-                while at < bytes.len() && bytes[at] != b'"' {
-                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+    std::iter::from_fn(move || {
+        while at < bytes.len() {
+            match bytes[at] {
+                b'"' => {
+                    at += 1;
+                    while at < bytes.len() && bytes[at] != b'"' {
+                        at += if bytes[at] == b'\\' { 2 } else { 1 };
+                    }
+                    at += 1;
                 }
-                at += 1;
-            }
-            byte if is_part(byte) && !matches!(byte, b'e' | b'E') => {
-                let length = bytes[at..].iter().take_while(|byte| is_part(**byte)).count();
-                let token = &text[at..at + length];
-                let is_whole = !token.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
-                if length > ALWAYS_FITS && is_whole && token.parse::<i64>().is_err() && token.parse::<u64>().is_err() {
-                    return Some(at);
+                byte if is_part(byte) && !matches!(byte, b'e' | b'E') => {
+                    let length = bytes[at..].iter().take_while(|byte| is_part(**byte)).count();
+                    at += length;
+                    return Some((at - length, &text[at - length..at]));
                 }
-                at += length;
+                // The `e` of `true` and `false` begins no number.
+                _ => at += 1,
             }
-            // The `e` of `true` and `false` begins no number.
-            _ => at += 1,
         }
-    }
-    None
+        None
+    })
 }
 
 #[cfg(test)]
@@ -348,6 +356,16 @@ mod tests {
         assert!(said("-9223372036854775809").unwrap_err().contains("`-9223372036854775809`"));
         assert!(said(&"9".repeat(200)).unwrap_err().contains("9…` is beyond"));
         assert!(said("[1,").is_err());
+    }
+
+    #[test]
+    fn minus_zero_without_a_fraction_is_a_whole_number() {
+        let read = |text: &str| read_json(text).unwrap().to_string();
+        assert_eq!(read("-0"), "0");
+        assert_eq!(read(r#"{"a": [-0,-0.0, -0e1, "-0", 0], "-0": -10}"#), r#"{"a":[0,-0.0,-0.0,"-0",0],"-0":-10}"#);
+        for text in ["--0", "-00", "1-0", "-0x", "[-0 -0]", "\"-0"] {
+            assert!(read_json(text).is_err(), "{text}");
+        }
     }
 
     proptest! {

@@ -104,6 +104,8 @@ mod tests {
     proptest! {
         #[test]
         fn other_texts_are_read_as_always(text in r#"([-0-9.eE]{1,5}|["\\é,:\[\]{}]|true|null|"[ab]":){0,12}"#) {
+            // `-0` is a whole number here.
+            prop_assume!(!text.contains("-0"));
             match (read_json(&text), serde_json::from_str::<Value>(&text)) {
                 (Ok(one), Ok(other)) => prop_assert_eq!(one.to_string(), other.to_string()),
                 (Err(JsonError::Syntax(_)), one) => prop_assert!(one.is_err()),
