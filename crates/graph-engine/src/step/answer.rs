@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use graph_model::capability::Capability;
-use graph_model::value::{AsView, MOST_LEVELS, Map, Value, View, describe};
+use graph_model::value::{AsView, MOST_LEVELS, Map, Value, View};
 
 use crate::failure::Failure;
 use crate::graph::CompiledTool;
@@ -88,16 +88,13 @@ fn too_deep() -> Box<Failure> {
 #[cold]
 fn reported_failure(result: View<'_>) -> Box<Failure> {
     let error = result.step("error").expose();
-    let message = match error {
+    let message = match error.step("message") {
         View::Text(message) => message.to_owned(),
-        View::Null => "unknown".to_owned(),
-        View::Object(_) => match error.step("message") {
-            View::Text(message) => message.to_owned(),
-            _ => describe(error),
-        },
-        other => {
+        _ if error.is_null() => "unknown".to_owned(),
+        // A text as it is, anything else as JSON.
+        _ => {
             let mut text = String::new();
-            other.write_text(&mut text);
+            error.write_text(&mut text);
             text
         }
     };
@@ -180,6 +177,8 @@ mod tests {
         assert_eq!(message(json!({"success": false, "error": "no"})), Some("no".into()));
         assert_eq!(message(json!({"status": "error"})), Some("unknown".into()));
         assert_eq!(message(json!({"status": "error", "error": {"message": "deep"}})), Some("deep".into()));
+        assert_eq!(message(json!({"status": "error", "error": {"m": 1}})), Some(r#"{"m":1}"#.into()));
+        assert_eq!(message(json!({"status": "error", "error": [404, null]})), Some("[404,null]".into()));
         assert_eq!(message(json!({"success": 0})), None);
         assert_eq!(message(json!({"status": "ok"})), None);
         let nested = |levels| (0..levels).fold(json!({}), |inner, _| json!([inner]));
