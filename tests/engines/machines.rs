@@ -90,6 +90,7 @@ graph!("tests/engines/graphs/nested_that_fails.yaml");
 graph!("tests/engines/graphs/nested_too_deep.yaml");
 graph!("tests/engines/graphs/nested_with_less_permission.yaml");
 graph!("tests/engines/graphs/nested_with_types.yaml");
+graph!("tests/engines/graphs/nulls_where_defaults_are.yaml");
 graph!("tests/engines/graphs/numbers_stay_what_they_are.yaml");
 graph!("tests/engines/graphs/operators_on_any_value.yaml");
 graph!("tests/engines/graphs/operators_on_typed_values.yaml");
@@ -427,6 +428,9 @@ super::all_machines! {
     "nested_with_less_permission" nested_with_less_permission NestedWithLessPermission {
     }
     "nested_with_types" nested_with_types NestedWithTypes {
+    }
+    "nulls_where_defaults_are" nulls_where_defaults_are NullsWhereDefaultsAre {
+        test_nullable(nulls_where_defaults_are::TestNullable { note: "note", q: "q" }) -> nulls_where_defaults_are::TestNullableResult;
     }
     "numbers_stay_what_they_are" numbers_stay_what_they_are NumbersStayWhatTheyAre {
         test_number(numbers_stay_what_they_are::TestNumber { value: "value", list: "list" }) -> numbers_stay_what_they_are::TestNumberResult;

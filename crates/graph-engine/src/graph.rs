@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use graph_model::capability::Grants;
 use graph_model::digest::Digest;
+use graph_model::field::without_nulls;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::path;
 use graph_model::program::{self, Event, OnNoMatch, Settings};
@@ -855,20 +856,6 @@ impl Scope<'_> {
         test.operator
             .holds(left, &test.right, pattern)
             .map_err(|error| Box::new(Failure::permanent(format!("{error}, at `{}`", test.left.written))))
-    }
-}
-
-/// Drops the fields of an object that are null, so that the tool's defaults apply; lists keep their nulls (R74).
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(map) => Value::Object(
-            map.into_iter()
-                .filter(|(_, field)| !field.is_null())
-                .map(|(name, field)| (name, without_nulls(field)))
-                .collect(),
-        ),
-        Value::Array(list) => list.into_iter().map(without_nulls).collect(),
-        other => other,
     }
 }
 

@@ -93,7 +93,8 @@ macro_rules! __default {
     ($name:ident) => {
         impl ::std::default::Default for $name {
             fn default() -> Self {
-                $crate::__private::from_value($crate::__private::Value::Null).expect("every field has a default")
+                $crate::__private::from_value($crate::__private::Value::Object(::std::default::Default::default()))
+                    .expect("every field has a default")
             }
         }
     };

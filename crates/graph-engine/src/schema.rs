@@ -69,7 +69,7 @@ pub fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
         .with_pattern_options(PatternOptions::regex())
         .build(schema)
         .map_err(|error| Invalid::Schema(error.to_string()))?;
-    let inputs = without_nulls(inputs);
+    let inputs = graph_model::field::without_nulls(inputs.clone());
     let broken: Vec<Mismatch> =
         validator.iter_errors(&inputs).take(MOST).map(|error| mismatch(schema, &error)).collect();
     if broken.is_empty() { Ok(()) } else { Err(Invalid::Inputs(broken)) }
@@ -101,18 +101,6 @@ fn mismatch(schema: &Value, error: &jsonschema::ValidationError<'_>) -> Mismatch
     // The words for a boolean are its value.
     let mismatch = if error.instance().is_boolean() { mismatch.hiding() } else { mismatch };
     names.fold(mismatch, Mismatch::inside)
-}
-
-#[cfg(feature = "schema")]
-fn without_nulls(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let fields = map.iter().filter(|(_, field)| !field.is_null());
-            fields.map(|(name, field)| (name.clone(), without_nulls(field))).collect()
-        }
-        Value::Array(list) => list.iter().map(without_nulls).collect(),
-        other => other.clone(),
-    }
 }
 
 #[cfg(all(test, feature = "schema"))]

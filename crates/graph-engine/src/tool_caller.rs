@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use graph_model::field::needed;
 use graph_model::name::ItemId;
 use graph_model::value::{FromValue, Mismatch, Value, View};
 
@@ -71,24 +72,23 @@ impl Arguments {
     }
 
     /// Takes the next argument, which is called `name`. If it does not fit, [`Arguments::wrong`] returns the mismatch.
-    #[inline(never)]
     pub fn take<T: FromValue>(&mut self, name: &str) -> T {
-        let value = self.values.get_mut(self.taken).map(std::mem::take).unwrap_or_default();
-        self.taken += 1;
-        T::from_value(value).unwrap_or_else(|error| {
-            self.wrong.get_or_insert_with(|| if name.is_empty() { error } else { error.inside(name) });
-            T::blank()
-        })
+        self.read(name, Ok)
     }
 
     /// Takes the next argument like [`Arguments::take`], but refuses null.
     pub fn need<T: FromValue>(&mut self, name: &str) -> T {
-        if self.values.get(self.taken).is_none_or(Value::is_null) {
-            self.wrong.get_or_insert_with(|| Mismatch::new("a value", View::Null).inside(name));
-            self.taken += 1;
-            return T::blank();
-        }
-        self.take(name)
+        self.read(name, needed)
+    }
+
+    #[inline(never)]
+    fn read<T: FromValue>(&mut self, name: &str, accept: fn(Value) -> Result<Value, Mismatch>) -> T {
+        let value = self.values.get_mut(self.taken).map(std::mem::take).unwrap_or_default();
+        self.taken += 1;
+        accept(value).and_then(T::from_value).unwrap_or_else(|error| {
+            self.wrong.get_or_insert_with(|| if name.is_empty() { error } else { error.inside(name) });
+            T::blank()
+        })
     }
 
     /// Returns the first mismatch of an argument.

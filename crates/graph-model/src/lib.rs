@@ -13,6 +13,7 @@ pub mod character;
 pub mod condition;
 pub mod digest;
 pub mod duration;
+pub mod field;
 pub mod grammar;
 pub mod input;
 pub mod ir;

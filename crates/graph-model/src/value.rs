@@ -11,6 +11,7 @@ use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 pub use serde_json::{Map, Value};
 
+use crate::field;
 use crate::secret::{self, HIDDEN};
 
 /// A borrowed view of a value, typed or JSON.
@@ -55,7 +56,8 @@ pub trait NamedFields {
     /// Returns the field called `name`, or [`View::Null`] if there is no such field.
     fn get(&self, name: &str) -> View<'_>;
 
-    /// Calls `visit` with each field that is there, in order; a field of a Rust type that is `None` counts as absent.
+    /// Calls `visit` with each field that is there, in order. A field of a Rust type that is `None` counts as absent, unless it has
+    /// a default: then it is there, and null.
     fn each(&self, visit: &mut dyn FnMut(&str, View<'_>));
 
     /// Whether the fields are nested at most `levels` levels deep.
@@ -99,9 +101,9 @@ impl<T: Struct> NamedFields for T {
 
     fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
         for (index, name) in Self::NAMES.iter().enumerate() {
-            let field = self.field(index);
-            if !field.is_null() {
-                visit(name, field);
+            let value = self.field(index);
+            if field::is_written(value.is_null(), || default_of::<T>(index)) {
+                visit(name, value);
             }
         }
     }
@@ -119,22 +121,13 @@ impl<T: Struct> AsView for T {
 }
 
 impl<T: Struct> FromValue for T {
-    /// Reads null as an object without fields. A field that is null stays null, whatever its default.
     fn from_value(value: Value) -> Result<Self, Mismatch> {
-        let mut map = match value {
-            Value::Object(map) => map,
-            Value::Null => Map::new(),
-            other => return Err(Mismatch::new("an object", other.view())),
-        };
+        let mut map = field::fields(value)?;
         let mut made = <Self as Struct>::blank();
-        for (index, (name, default)) in Self::NAMES.iter().zip(Self::DEFAULTS).enumerate() {
-            let value = match (map.get_mut(*name), default) {
-                (Some(value), _) => value.take(),
-                (None, Some(default)) => serde_json::from_str(default).expect("the compiler writes defaults as JSON"),
-                (None, None) => Value::Null,
-            };
-            let value = if Self::NEEDED.contains(&index) { needed(value) } else { Ok(value) };
-            value.and_then(|value| made.set(index, value)).map_err(|error| error.inside(*name))?;
+        for (index, name) in Self::NAMES.iter().enumerate() {
+            field::take(&mut map, name, || default_of::<T>(index), Self::NEEDED.contains(&index))
+                .and_then(|value| made.set(index, value))
+                .map_err(|error| error.inside(*name))?;
         }
         Ok(made)
     }
@@ -144,13 +137,9 @@ impl<T: Struct> FromValue for T {
     }
 }
 
-/// Returns `value` for a place that takes any value but null.
-///
-/// # Errors
-///
-/// If it is null.
-pub fn needed(value: Value) -> Result<Value, Mismatch> {
-    if value.is_null() { Err(Mismatch::new("a value", View::Null)) } else { Ok(value) }
+#[cold]
+fn default_of<T: Struct>(index: usize) -> Option<Value> {
+    T::DEFAULTS[index].map(|default| serde_json::from_str(default).expect("the compiler writes defaults as JSON"))
 }
 
 /// A type that can be viewed as a value.
@@ -341,19 +330,9 @@ impl<'a> View<'a> {
         use fmt::Write;
         let done = match self {
             Self::Null => Ok(()),
-            Self::Boolean(value) => write!(text, "{value}"),
-            Self::Integer(value) => write!(text, "{value}"),
-            Self::Large(value) => write!(text, "{value}"),
-            Self::Float(value) => write!(text, "{}", Value::from(value)),
-            Self::Text(value) => {
-                text.push_str(value);
-                Ok(())
-            }
-            Self::Secret(_) => {
-                text.push_str(HIDDEN);
-                Ok(())
-            }
-            Self::List(_) | Self::Object(_) => write!(text, "{}", self.to_value()),
+            Self::Text(value) => text.write_str(value),
+            Self::Secret(_) => text.write_str(HIDDEN),
+            other => write!(text, "{}", other.to_value()),
         };
         done.expect("writing into a string cannot fail");
     }
@@ -420,10 +399,10 @@ impl<T: AsView> NamedFields for IndexMap<String, T> {
     }
 
     fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
-        for (name, field) in self {
-            let field = field.view();
-            if !field.is_null() {
-                visit(name, field);
+        for (name, value) in self {
+            let value = value.view();
+            if field::is_written(value.is_null(), || None) {
+                visit(name, value);
             }
         }
     }
@@ -721,13 +700,16 @@ impl<T: FromValue> FromValue for Vec<T> {
 
 impl<T: FromValue> FromValue for IndexMap<String, T> {
     fn from_value(value: Value) -> Result<Self, Mismatch> {
-        let Value::Object(map) = value else { return Err(Mismatch::new("an object", value.view())) };
-        map.into_iter()
-            .map(|(name, value)| match T::from_value(value) {
-                Ok(value) => Ok((name, value)),
-                Err(error) => Err(error.inside(name)),
-            })
-            .collect()
+        let mut made = Self::new();
+        for (name, value) in field::fields(value)? {
+            let is_null = value.is_null();
+            match T::from_value(value) {
+                Ok(value) if field::is_written(is_null, || None) => drop(made.insert(name, value)),
+                Ok(_) => {}
+                Err(error) => return Err(error.inside(name)),
+            }
+        }
+        Ok(made)
     }
 
     fn check(value: &Value) -> Result<(), Mismatch> {
@@ -746,13 +728,8 @@ impl<T: FromValue> FromValue for IndexMap<String, T> {
 
 impl FromValue for Map<String, Value> {
     fn from_value(value: Value) -> Result<Self, Mismatch> {
-        match value {
-            Value::Object(map) => match within_levels(Value::Object(map))? {
-                Value::Object(map) => Ok(map),
-                _ => Ok(Self::new()),
-            },
-            other => Err(Mismatch::new("an object", other.view())),
-        }
+        let map = field::fields(value)?;
+        check_levels(map.view()).map(|()| map)
     }
 
     fn check(value: &Value) -> Result<(), Mismatch> {

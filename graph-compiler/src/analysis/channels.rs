@@ -40,7 +40,7 @@ pub(crate) fn held(key: &StateKey<'_>, write: Type) -> Type {
 }
 
 /// Returns the fields of an object after a write has merged these fields into it. A field of the first value is always
-/// there: null in a write counts as absent. Another one is there if a write has added it.
+/// there: null in a write counts as absent. Another one is there if a write has added it, and has no default: nobody wrote that.
 fn merged(key: &StateKey<'_>, fields: &[TypedField]) -> Vec<TypedField> {
     let first = match key.initial.as_deref() {
         Some(Value::Object(first)) => Some(first),
@@ -49,6 +49,7 @@ fn merged(key: &StateKey<'_>, fields: &[TypedField]) -> Vec<TypedField> {
     let is_given = |name: &str| first.is_some_and(|first| first.get(name).is_some_and(|value| !value.is_null()));
     let field = |field: &TypedField| TypedField {
         ty: if is_given(&field.name) { field.ty.clone().not_null() } else { field.ty.clone().or_null() },
+        default: None,
         ..field.clone()
     };
     let mut merged: Vec<TypedField> = fields.iter().map(field).collect();

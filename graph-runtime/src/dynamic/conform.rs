@@ -5,8 +5,9 @@
 //! wanted. This module makes the same changes, with the same errors.
 
 use graph_compiler::types::{Type, TypeKind, TypedField};
+use graph_model::field;
 use graph_model::number::Number;
-use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, needed, within_levels};
+use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, within_levels};
 
 /// Returns `value` as a value of type `ty`.
 ///
@@ -14,7 +15,7 @@ use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, needed, within
 ///
 /// If it is not such a value; the error is that of [`FromValue`] for the Rust type.
 pub fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
-    let value = if ty.kind == TypeKind::Any && !ty.nullable { needed(value)? } else { value };
+    let value = if ty.kind == TypeKind::Any && !ty.nullable { field::needed(value)? } else { value };
     let conformed = conform_shown(ty, value);
     if ty.secret { conformed.map_err(Mismatch::hiding) } else { conformed }
 }
@@ -42,13 +43,13 @@ fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
         }
         TypeKind::Map(values) => {
             let Value::Object(map) = value else { return Err(Mismatch::new("an object", value.view())) };
-            if let TypeKind::Any = values.kind {
+            if values.kind == TypeKind::Any && !values.secret {
                 return within_levels(Value::Object(map));
             }
             let mut conformed = Map::new();
             for (name, value) in map {
                 let value = conform(values, value).map_err(|error| error.inside(name.clone()))?;
-                if !value.is_null() {
+                if field::is_written(value.is_null(), || None) {
                     conformed.insert(name, value);
                 }
             }
@@ -58,27 +59,20 @@ fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
     }
 }
 
-/// Returns `value` as an object with `fields`; null fields are left out, as in a struct.
+/// Returns `value` as an object with `fields`, as a struct reads and shows it.
 ///
 /// # Errors
 ///
 /// If it is no object, or a field does not fit.
 pub fn object(fields: &[TypedField], value: Value) -> Result<Value, Mismatch> {
-    let mut map = match value {
-        Value::Object(map) => map,
-        Value::Null => Map::new(),
-        other => return Err(Mismatch::new("an object", other.view())),
-    };
+    let mut map = field::fields(value)?;
     let mut conformed = Map::new();
-    for field in fields {
-        let value = match (map.get_mut(&field.name), &field.default) {
-            (Some(value), _) => value.take(),
-            (None, Some(default)) => default.clone(),
-            (None, None) => Value::Null,
-        };
-        let value = conform(&field.ty, value).map_err(|error| error.inside(field.name.clone()))?;
-        if !value.is_null() {
-            conformed.insert(field.name.clone(), value);
+    for TypedField { name, ty, default, .. } in fields {
+        // The type says whether a field of any type is needed.
+        let value = field::take(&mut map, name, || default.clone(), false).and_then(|value| conform(ty, value));
+        let value = value.map_err(|error| error.inside(name.clone()))?;
+        if field::is_written(value.is_null(), || default.clone()) {
+            conformed.insert(name.clone(), value);
         }
     }
     Ok(Value::Object(conformed))
@@ -100,6 +94,8 @@ mod tests {
         list: Vec<Number>,
         any: Value,
         some: Value,
+        certain: Option<bool>,
+        untyped: Value,
     }
 
     graph_engine::__object!(Everything {
@@ -110,6 +106,8 @@ mod tests {
         4 list: "list" = "[]",
         5 any: "any",
         6 some: "some",
+        7 certain: "certain" = "true",
+        8 untyped: "untyped" = "7",
     } needs [6]);
 
     fn fields() -> Vec<TypedField> {
@@ -127,6 +125,8 @@ mod tests {
             field("list", Type::of(TypeKind::List(Box::new(Type::of(TypeKind::Number)))), Some(json!([]))),
             field("any", Type::any(), None),
             field("some", Type { nullable: false, ..Type::any() }, None),
+            field("certain", Type::of(TypeKind::Boolean).or_null(), Some(json!(true))),
+            field("untyped", Type::any(), Some(json!(7))),
         ]
     }
 
@@ -139,6 +139,8 @@ mod tests {
             json!({"some": 3, "count": 1.0, "ratio": 2.5, "maybe": null, "other": 1, "list": [1, 2.5]}),
             json!({"some": false, "text": null, "count": 1, "ratio": 1}),
             json!({"text": "x", "count": "1", "ratio": 1}),
+            json!({"count": 1, "ratio": 1, "some": 1, "maybe": null, "certain": null, "any": null}),
+            json!({"count": 1, "ratio": 1, "some": 1, "certain": false}),
             json!({"count": 1.5, "ratio": 1}),
             json!({"count": 1, "ratio": 1, "list": [1, "x"]}),
             json!({"count": 1, "ratio": 1, "list": null}),
