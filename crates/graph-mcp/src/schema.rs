@@ -54,11 +54,13 @@ pub(crate) enum SchemaSide {
 fn object(fields: &[TypedField], side: SchemaSide) -> Value {
     let field = |field: &TypedField| {
         let mut ty = field.ty.clone();
-        if side == SchemaSide::Input {
+        let default = field.default.as_ref().filter(|default| !default.is_null());
+        // An input without a default may be left out instead. With one, null says something else than nothing.
+        if side == SchemaSide::Input && default.is_none() {
             ty.nullable &= matches!(ty.kind, TypeKind::Any | TypeKind::Never);
         }
         let mut schema = of(&ty, side);
-        if let Some(default) = field.default.as_ref().filter(|default| !default.is_null() && !field.ty.has_secret()) {
+        if let Some(default) = default.filter(|_| !field.ty.has_secret()) {
             schema["default"] = default.clone();
         }
         if let Some(description) = &field.description {

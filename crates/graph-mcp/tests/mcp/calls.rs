@@ -22,6 +22,7 @@ async fn each_graph_is_a_tool_with_schemas() {
             "properties": {
                 "word": { "type": "string", "description": "The word.", "minLength": 2 },
                 "times": { "type": "integer", "default": 1, "minimum": 1 },
+                "note": { "type": ["string", "null"], "default": "hello" },
             },
             "required": ["word"],
             "additionalProperties": false,
@@ -40,12 +41,25 @@ async fn a_call_is_a_run_with_a_structured_result() {
         let session = connect(&tree.server(), Client::default(), lifecycle).await;
         let (result, is_error) = call(&session, "shop_echo", json!({ "word": "hello" })).await.unwrap();
         assert!(!is_error);
-        assert_eq!(result["output"], json!({ "word": "hello", "times": 1 }));
+        assert_eq!(result["output"], json!({ "word": "hello", "times": 1, "note": "hello" }));
         assert_eq!(
             (&result["status"], tree.status(result["run"].as_str().unwrap()).await),
             (&json!("completed"), "completed".to_owned())
         );
     }
+}
+
+/// Models send null for what they do not want to say.
+#[tokio::test]
+async fn a_null_argument_is_not_replaced_by_a_default() {
+    let tree = Tree::new();
+    let session = connect(&tree.server(), Client::default(), lifecycles()[1].clone()).await;
+    let (result, is_error) = call(&session, "shop_echo", json!({ "word": "hello", "note": null })).await.unwrap();
+    assert!(!is_error);
+    assert_eq!(result["output"], json!({ "word": "hello", "times": 1 }));
+    tree.assert_proven(result["run"].as_str().unwrap()).await;
+    let (result, is_error) = call(&session, "shop_echo", json!({ "word": "hello", "times": null })).await.unwrap();
+    assert!(is_error && result.as_str().unwrap().contains("found nothing at `times`"), "{result}");
 }
 
 #[tokio::test]

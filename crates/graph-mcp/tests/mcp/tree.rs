@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use graph_mcp::{GraphServer, GraphServerBuilder, SideTool, Unserved};
 use graph_runtime::answer::KeyRing;
 use graph_runtime::dynamic::{Library, Toolbox};
-use graph_runtime::{ActionError, ItemId, Map, MemoryStore, Options, Runtime, Store, Value};
+use graph_runtime::{ActionError, ItemId, Map, MemoryStore, Options, RunId, Runtime, Store, Value};
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
@@ -30,12 +30,13 @@ config_schema:
   properties:
     word: { type: string, minLength: 2, description: The word. }
     times: { type: integer, default: 1, minimum: 1 }
+    note: { type: [string, "null"], default: hello }
   required: [word]
 config:
   start: first
   nodes:
     first: { type: gate, assign: { word: "${inputs.word}" }, next: second }
-    second: { type: return, output: { word: "${state.word}", times: "${inputs.times}" } }
+    second: { type: return, output: { word: "${state.word}", times: "${inputs.times}", note: "${inputs.note}" } }
 "#;
 
 const TOOL: &str = "config:
@@ -228,6 +229,13 @@ impl Tree {
         let runs = self.store.list().await.unwrap();
         let of_it = runs.iter().filter(|one| one.graph == graph);
         of_it.map(|one| one.status.name().to_owned()).collect()
+    }
+
+    /// Fails unless the journal of a run of `shop/echo` is proven.
+    pub(crate) async fn assert_proven(&self, run: &str) {
+        let graph = self.library().graph(&self.path("shop/echo.yaml")).unwrap();
+        let run = RunId::new(run).unwrap();
+        graph_runtime::audit_tree(Arc::new(graph), &run, &self.store, &self.key.public(), None).await.unwrap();
     }
 
     /// Returns how a run is, as its store has it.
