@@ -38,5 +38,6 @@ mod pages;
 mod prose;
 mod public_api;
 mod unreadable;
+mod value_graphs;
 mod words;
 mod written_programs;
