@@ -20,6 +20,7 @@ mod random;
 mod reducers;
 mod script;
 mod shares;
+mod values;
 mod wild;
 
 use std::path::{Path, PathBuf};
@@ -72,6 +73,18 @@ impl Machine for Erased {
 
     fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {
         self.machine.open(inputs)
+    }
+
+    fn check_output(&self, node: &str, output: &Value) -> Result<(), Mismatch> {
+        self.machine.check_output(node, output)
+    }
+
+    fn signal(&self, name: &str, value: Value) -> Result<Value, Mismatch> {
+        self.machine.signal(name, value)
+    }
+
+    fn answer(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
+        self.machine.answer(node, value)
     }
 
     fn tool_caller(&self) -> Box<dyn ToolCaller> {
