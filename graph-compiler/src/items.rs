@@ -38,8 +38,53 @@ pub struct Items {
     pub roles: BTreeMap<String, usize>,
     /// The limits of the graph itself, if it is the one that the contract of an agent means.
     pub agent: Option<AgentLimits>,
+    /// The items that calls start as tasks.
+    pub tasks: BTreeMap<TaskName, TaskTarget>,
+    /// Whether the graph calls the tools for threads, and the tree has agents that those can be.
+    pub has_threads: bool,
     /// Whether files without a trusted signature were read too. No graph is compiled from those.
     pub are_for_review: bool,
+}
+
+/// How a call names the task that it starts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskName {
+    /// By the id of a graph, agent, program or tool.
+    Item(ItemId),
+    /// By the directive that the agent follows.
+    Directive(String),
+}
+
+/// The item that a call starts as a task.
+#[derive(Debug, Clone)]
+pub enum TaskTarget {
+    /// The tree does not say: its threads are those of the program, or the mistakes of a file hide what there is.
+    Open,
+    /// There is no such item, or no agent that follows the directive; with the name of one that differs by a typing error.
+    Missing(Option<String>),
+    /// There is one, and no task can be started from it, for this reason.
+    Refused(String),
+    /// It can be a task.
+    Found(TaskItem),
+}
+
+/// An item that can be a task.
+#[derive(Debug, Clone)]
+pub struct TaskItem {
+    /// Its id.
+    pub id: ItemId,
+    /// The file, as messages show it.
+    pub file: String,
+    /// The type of its inputs.
+    pub inputs: Type,
+    /// The schema of its inputs.
+    pub schema: Option<ValueSchema>,
+    /// The capability patterns that it and the graphs inside it need.
+    pub needs: Vec<String>,
+    /// How many levels of graphs run inside it; `None` if they form a circle.
+    pub levels: Option<u32>,
+    /// The limits in its contract, if it is an agent.
+    pub limits: Option<AgentLimits>,
 }
 
 /// A tool or graph that a computed id may name.

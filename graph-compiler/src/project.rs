@@ -6,6 +6,7 @@ mod directives;
 mod nesting;
 mod offered;
 mod settings;
+mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use graph_model::program::{ItemType, Verb};
 use graph_signing::{ItemKind, KeyFile, KeyRing, SecretKey, open, sign};
 use proc_macro2::TokenStream;
 
+use crate::analysis::calls::{calls_threads, task_names};
 use crate::builtin;
 use crate::check::{self, Wanted};
 use crate::expand;
@@ -384,8 +386,11 @@ impl Project {
             let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
             items.reachable = reachable;
             items.agent = agent.map(|(_, agent)| agent.limits.clone());
+            let (tasks, files_of_tasks) = self.tasks(task_names(&definition));
+            items.tasks = tasks;
+            items.has_threads = calls_threads(&definition) && self.has_agents();
             items.behind = self.behind(&definition, &ids, is_review);
-            contracts.extend(files.into_iter().chain(directive));
+            contracts.extend(files.into_iter().chain(directive).chain(files_of_tasks));
             let checked = check::check(&definition, &items, &levels, wanted, diagnostics);
             let examined = Examined { interface: Some(checked.interface), graph: checked.graph, contracts, ..examined };
             (examined, Some((definition, items)))

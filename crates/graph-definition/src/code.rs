@@ -520,7 +520,9 @@ codes! {
     BAD_DIRECTIVE = "G0192", "a directive that its agent cannot follow",
         "The directive of an agent cannot be read, no trusted key signed it, its signature does not cover its process, it needs inputs \
          that the agent's `config_schema` does not have, or it has outputs that the agent's `result_schema` does not have. Every \
-         run of the agent would fail, or answer something else than its directive says. Correct it and sign it again.";
+         run of the agent would fail, or answer something else than its directive says. Or the contract allows the agent more than the \
+         author of the directive signed: more `turns`, `tokens` or `spend` than its `<limits>`, or a tool that its `<permissions>` do \
+         not grant. Correct it and sign it again.";
     WIDENED_LIMIT = "G0193", "a node that allows its agent more than the contract does",
         "`limits` of a node that calls an agent only narrow the limits that the contract of the agent has: `turns`, `tokens`, `spend` \
          and `timeout`. Write less, or raise the limit in the contract.";
@@ -529,6 +531,11 @@ codes! {
          Every run must keep to it, on all paths: branches add up, paths that exclude each other do not, and loops, retries, elements of \
          lists and agents that agents call multiply. Each agent may use all that its contract, or the node, allows it. If there is no \
          bound, that is an error too. Lower the limits of the agents, bound the loops and lists, or raise the limit.";
+    NO_TASK = "G0196"(Deny), "a task that can never begin",
+        "A literal `target` of `rye/orchestrate/spawn`, or a literal directive of a thread, names nothing in the tree, or something that \
+         only a node can call: a built-in tool, a tool or agent with `x-guarded: true`, or one with inputs that are sinks or \
+         guarded. Every run would fail there. Correct the name, or call it by a node. If the program has what is named from \
+         outside of the tree, set the lint to `allow`.";
     BAD_JOIN = "G0200", "a join and the edges that lead to it do not agree",
         "`waits_for` names the nodes whose edges lead to a node and that it waits for: all of them, and no others. An edge is \
          an entry of `next` or an `on_error`. Add the missing name, or remove the one that does not lead here.";
@@ -607,9 +614,9 @@ codes! {
          a call of a tool may read it, which are not cached, and nothing collects into it.";
     TOO_LOW_LIMIT = "G0222"(Deny), "`limits` that are too low for any run",
         "Every path from `start` to an end needs a later visit of some node, because its edges compare `visit.number`. \
-         `limits.visits` does not allow that many visits of one node. Or the shortest path visits more nodes than `limits.steps` \
-         allows, or that of a graph that a node runs more than the `limits` of the node. Every run would fail there. Raise the \
-         limit.";
+         `limits.visits` does not allow that many visits of one node, or it does not allow one for each element of a list. Or a run \
+         and the runs inside it visit more nodes than `limits.steps` allows, or those that a node begins more than the `limits` of the \
+         node. Or the waits that follow each other are longer than `limits.deadline`. Every run would fail there. Raise the limit.";
     BAD_ENTRY = "G0223", "an entry at which no run can begin",
         "An entry leads to a node of `config.nodes` that does not wait for branches. The node is always in the same branches, or in \
          none, and no quorum counts them. In a branch of a list, the element of the branch is an input: `element: inputs.name`; in \

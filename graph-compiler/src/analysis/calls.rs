@@ -1,7 +1,10 @@
 //! The calls of nodes and hooks, and the capabilities that they need.
 
+use std::collections::BTreeSet;
+
 use graph_definition::definition::{
-    CallDefinition, CalledItem, Contract, Definition, HookDefinition, NodeDefinition, NodeKind, Reaction, TermKind,
+    CallDefinition, CalledItem, Contract, Definition, HookDefinition, NodeDefinition, NodeKind, Reaction, Spanned,
+    TermDefinition, TermKind,
 };
 use graph_definition::hash::HashSet;
 use graph_definition::source::Span;
@@ -12,7 +15,7 @@ use graph_model::value::Value;
 
 use super::provided;
 use super::reads::Site;
-use crate::items::{Items, Nested};
+use crate::items::{Items, Nested, TaskName};
 use crate::types::Type;
 
 /// The key that distinguishes calls: the verb, the kind of item, and its id, empty if that is not known.
@@ -91,35 +94,111 @@ pub(crate) fn need(call: &CallDefinition) -> Need {
 
 /// The tool that starts graphs and agents as tasks.
 const SPAWN: &str = "rye/orchestrate/spawn";
+/// The tool for the threads that there are.
+pub(crate) const ORCHESTRATOR: &str = "rye/agent/threads/orchestrator";
+
+/// The parameters of a thread besides its inputs, and the beginning of those that the engine adds.
+const OF_THREADS: [&str; 5] = ["directive_name", "directive", "inputs", "limit_overrides", "async_exec"];
+const ADDED: &str = "parent_";
 
 /// Whether a tool starts agents as tasks.
 pub(crate) fn begins_task(id: &ItemId) -> bool {
     matches!(id.as_str(), SPAWN | THREAD_DIRECTIVE)
 }
 
-/// The graph or agent that a call spawns as a task.
-pub(crate) enum Spawns<'d> {
-    /// The one with this id, which is written at this place.
-    Named(ItemId, &'d Span),
-    /// One that is known only at each call.
-    Computed,
+/// A call that starts a task.
+pub(crate) struct TaskCall<'d> {
+    /// The literal that names it; `None` if it is known only at each call.
+    pub(crate) name: Option<StartedTask<'d>>,
+    /// The inputs of the task.
+    pub(crate) inputs: TaskInputs<'d>,
+    /// The limits of the task, with the name of their parameter.
+    pub(crate) limits: Option<(&'static str, &'d TermDefinition)>,
 }
 
-/// Returns what a call spawns, if it spawns a task.
-pub(crate) fn spawns(call: &CallDefinition) -> Option<Spawns<'_>> {
-    call.id().filter(|id| id.as_str() == SPAWN)?;
-    let TermKind::Object(params) = &call.params.kind else { return Some(Spawns::Computed) };
-    let target = params.iter().find(|(key, _)| key.value == "target").map(|(_, term)| term);
-    let named = target.and_then(|term| match &term.kind {
-        TermKind::Literal(Value::String(text)) => Some(Spawns::Named(ItemId::new(text.as_str()).ok()?, &term.span)),
-        _ => None,
+/// The literal that says what a call starts.
+pub(crate) struct StartedTask<'d> {
+    /// The text, which may be no id.
+    pub(crate) text: &'d str,
+    /// The name, if it can be one.
+    pub(crate) name: Option<TaskName>,
+    pub(crate) span: &'d Span,
+}
+
+/// The inputs that a call gives to its task.
+pub(crate) enum TaskInputs<'d> {
+    /// These.
+    Fields(Vec<(Spanned<String>, TermDefinition)>),
+    /// The value of this term.
+    Whole(&'d TermDefinition),
+    /// They are known only at each call.
+    Unknown,
+}
+
+/// Returns the task that a call starts, if it starts one.
+pub(crate) fn task_of(call: &CallDefinition) -> Option<TaskCall<'_>> {
+    let id = call.id().filter(|id| call.executes_tool() && begins_task(id))?;
+    let is_thread = id.as_str() == THREAD_DIRECTIVE;
+    let TermKind::Object(params) = &call.params.kind else {
+        return Some(TaskCall { name: None, inputs: TaskInputs::Unknown, limits: None });
+    };
+    let given = |name: &str| {
+        let term = params.iter().find(|(key, _)| key.value == name).map(|(_, term)| term);
+        term.filter(|term| !matches!(&term.kind, TermKind::Literal(Value::Null)))
+    };
+    let named = if is_thread { given("directive_name").or_else(|| given("directive")) } else { given("target") };
+    let name = named.and_then(|term| {
+        let TermKind::Literal(Value::String(text)) = &term.kind else { return None };
+        let name = match is_thread {
+            true => Some(TaskName::Directive(text.clone())),
+            false => ItemId::new(text.as_str()).ok().map(TaskName::Item),
+        };
+        Some(StartedTask { text, name, span: &term.span })
     });
-    Some(named.unwrap_or(Spawns::Computed))
+    let inputs = match given("inputs") {
+        Some(TermDefinition { kind: TermKind::Object(fields), .. }) => TaskInputs::Fields(fields.clone()),
+        Some(term) => TaskInputs::Whole(term),
+        None if is_thread => {
+            let is_input = |name: &str| !OF_THREADS.contains(&name) && !name.starts_with(ADDED);
+            TaskInputs::Fields(params.iter().filter(|(key, _)| is_input(&key.value)).cloned().collect())
+        }
+        None => TaskInputs::Fields(Vec::new()),
+    };
+    let limits = if is_thread { "limit_overrides" } else { "limits" };
+    Some(TaskCall { name, inputs, limits: given(limits).map(|term| (limits, term)) })
+}
+
+/// Returns what the calls of a graph start as tasks, as far as they name it.
+pub(crate) fn task_names(definition: &Definition) -> BTreeSet<TaskName> {
+    calls(definition).filter_map(|(_, call)| task_of(call)?.name?.name).collect()
+}
+
+/// Whether a graph calls the tools for threads.
+pub(crate) fn calls_threads(definition: &Definition) -> bool {
+    definition.executed().iter().any(|id| matches!(id.as_str(), ORCHESTRATOR | THREAD_DIRECTIVE))
+}
+
+/// Returns the pattern of all that a task may need which a call starts, if it starts one.
+pub(crate) fn of_any_task(call: &CallDefinition) -> Option<String> {
+    let is_task = call.executes_tool() && call.id().is_some_and(begins_task);
+    is_task.then(|| format!("{}.*", Capability::new(Verb::Execute, ItemType::Tool, None)))
+}
+
+/// Returns the capability patterns that a graph needs, each once, in the order of the file. A task that it spawns may use what its graph
+/// needs, as far as this graph permits it.
+pub(crate) fn needs(definition: &Definition) -> Vec<String> {
+    let mut needs = own_needs(definition);
+    let spawn = |(_, call): (Caller<'_>, &CallDefinition)| {
+        call.id().filter(|id| id.as_str() == SPAWN).and_then(|_| of_any_task(call))
+    };
+    let of_task = calls(definition).find_map(spawn).filter(|of_task| !needs.contains(of_task));
+    needs.extend(of_task);
+    needs
 }
 
 /// Returns the capability patterns that a graph's own calls need, each once, in the order of the file. For an id that
 /// is known only at each call, the pattern is the known beginning and a star.
-pub(crate) fn needs(definition: &Definition) -> Vec<String> {
+pub(crate) fn own_needs(definition: &Definition) -> Vec<String> {
     let (mut needs, mut known) = (Vec::new(), HashSet::default());
     for (_, call) in calls(definition) {
         let needed = match need(call) {
@@ -127,9 +206,9 @@ pub(crate) fn needs(definition: &Definition) -> Vec<String> {
             Need::Capability(capability) => capability.to_string(),
             Need::Beginning(beginning) => format!("{beginning}*"),
         };
-        // A task may use what its graph needs, as far as this graph permits it.
-        let of_task = spawns(call).map(|_| format!("{}.*", Capability::new(Verb::Execute, ItemType::Tool, None)));
-        needs.extend([needed].into_iter().chain(of_task).filter(|needed| known.insert(needed.clone())));
+        if known.insert(needed.clone()) {
+            needs.push(needed);
+        }
     }
     needs
 }

@@ -16,12 +16,12 @@ use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, Retry, TH
 use graph_model::reducer::Keep;
 use graph_model::value::Value;
 
-use super::calls::{CalledTool, Caller, Need, calls, need, tool_key};
+use super::calls::{CalledTool, Caller, Need, StartedTask, TaskCall, calls, need, task_of, tool_key};
 use super::components::cyclic;
 use super::edges::{Onward, edges, followed, onward};
 use super::provided::or_failure;
 use super::reads::{PathRead, Site, reads};
-use crate::items::{InnerKey, InnerKeys, Items};
+use crate::items::{InnerKey, InnerKeys, Items, TaskTarget};
 use crate::types::{Type, TypeKind, TypedField};
 
 /// A definition whose names are resolved.
@@ -293,6 +293,25 @@ impl<'d> Model<'d> {
 
     pub(crate) fn tool(&self, call: &CallDefinition) -> &CalledTool<'d> {
         &self.tools[self.tool_index(call)]
+    }
+
+    /// Returns the task that a call starts, if the runtime performs it.
+    pub(crate) fn task(&self, call: &'d CallDefinition) -> Option<TaskCall<'d>> {
+        task_of(call).filter(|_| self.is_of_runtime(call))
+    }
+
+    /// Returns what a call starts as a task, as far as the tree says it.
+    pub(crate) fn started(&self, task: &StartedTask<'_>) -> Option<&'d TaskTarget> {
+        self.items.tasks.get(task.name.as_ref()?)
+    }
+
+    /// Whether a tool for tasks or threads is the runtime's own, as far as the tree says it: threads of a tree without agents are those
+    /// of the program.
+    pub(crate) fn is_of_runtime(&self, call: &CallDefinition) -> bool {
+        match self.tool(call).contract {
+            Some(contract) => contract.builtin(),
+            None => self.items.has_threads && self.tool(call).graph.is_none(),
+        }
     }
 
     pub(crate) fn permissions(&self) -> impl Iterator<Item = &'d Spanned<Pattern>> {

@@ -3,6 +3,7 @@
 //! The contracts have the types of the parameters; this rule checks the tools' further requirements.
 
 use std::path::{Component, Path};
+use std::time::Duration;
 
 use graph_definition::definition::{Spanned, TermDefinition, TermKind};
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -55,20 +56,39 @@ type Refuse<'r> = dyn FnMut(&Span, String, &str) + 'r;
 
 fn check_parameter(tool: &str, name: &str, term: &TermDefinition, refuse: &mut Refuse<'_>) {
     match (tool, name, &term.kind) {
-        ("rye/bash" | "rye/exec" | "rye/http/request", "timeout", TermKind::Literal(Value::Number(number)))
-            if number.as_f64().is_some_and(|seconds| seconds <= 0.0) =>
+        (_, "timeout" | "seconds", TermKind::Literal(Value::Number(number)))
+            if has_seconds(tool) && !number.as_f64().is_some_and(is_time) =>
         {
             refuse(
                 &term.span,
-                format!("`timeout` is a number of seconds above 0, and `{number}` is not one"),
+                format!("`{name}` is a number of seconds above 0, and `{number}` is not one"),
                 "write a number above 0",
             );
         }
         ("rye/bash" | "rye/exec", ..) => check_command(tool, name, term, refuse),
         ("rye/http/request", ..) => check_request(name, term, refuse),
+        ("rye/orchestrate/steer", "message", TermKind::Literal(Value::String(text)))
+            if text.len() > MOST_OF_MESSAGE =>
+        {
+            let what = format!("a message has at most {MOST_OF_MESSAGE} bytes, and this one has {}", text.len());
+            refuse(&term.span, what, "write less");
+        }
         _ => check_file(tool, name, term, refuse),
     }
 }
+
+/// Whether a tool has a parameter that is a number of seconds.
+fn has_seconds(tool: &str) -> bool {
+    matches!(tool, "rye/bash" | "rye/exec" | "rye/http/request") || tool.starts_with("rye/orchestrate/")
+}
+
+/// Whether a number of seconds is a time that tools accept.
+fn is_time(seconds: f64) -> bool {
+    Duration::try_from_secs_f64(seconds).is_ok_and(|time| !time.is_zero())
+}
+
+/// The most bytes of a message for a task.
+const MOST_OF_MESSAGE: usize = 64 << 10;
 
 /// Checks a parameter of the tools that start programs.
 fn check_command(tool: &str, name: &str, term: &TermDefinition, refuse: &mut Refuse<'_>) {

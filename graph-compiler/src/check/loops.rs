@@ -13,6 +13,7 @@ use crate::analysis::branches::begins;
 use crate::analysis::budget::fewest_in_branches;
 use crate::analysis::calls::Caller;
 use crate::analysis::control_flow::ControlFlow;
+use crate::items::{TaskItem, TaskTarget};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     depth(analysis, diagnostics);
@@ -37,6 +38,20 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let most = analysis.model.definition.settings.depth;
     for (caller, call) in analysis.model.calls() {
+        let task = analysis.model.task(call).and_then(|task| task.name);
+        if let Some(task) = task
+            && let Some(TaskTarget::Found(TaskItem { levels: Some(levels), .. })) = analysis.model.started(&task)
+        {
+            // A task has one level less than the run around its call.
+            let levels = levels.saturating_add(1);
+            if levels > most {
+                let message = format!("{caller} runs graphs {levels} deep, and `limits.depth` is {most}");
+                diagnostics
+                    .lint(code::TOO_DEEP_GRAPHS, analysis.model.place(task.span), message)
+                    .note("a task has one level less than the graph that spawns it")
+                    .help(format!("allow for it: `limits: {{ depth: {levels} }}`"));
+            }
+        }
         let Some(graph) = analysis.model.tool(call).graph else { continue };
         if graph.is_endless {
             diagnostics

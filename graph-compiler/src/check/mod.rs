@@ -41,6 +41,7 @@ mod share;
 mod sinks;
 mod start;
 mod targets;
+mod tasks;
 mod unreachable;
 mod unread;
 mod unread_inputs;
@@ -123,6 +124,7 @@ const RULES: &[CheckRule] = &[
     cached::check,
     parameters::check,
     refused::check,
+    tasks::check,
     permissions::check,
     permissions::check_spawned,
     sinks::check,

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use graph_definition::definition::{Contract, Spanned, TermDefinition, TermKind, locate};
+use graph_definition::definition::{CallDefinition, Contract, Spanned, TermDefinition, TermKind, locate};
 use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
 use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
@@ -10,8 +10,9 @@ use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
+use crate::analysis::calls::{Caller, TaskCall, TaskInputs};
 use crate::analysis::reads::Site;
-use crate::items::Nested;
+use crate::items::{Nested, TaskTarget};
 use crate::types::{Misfit, Type, TypeKind, TypedField, is_member};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -50,6 +51,7 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
                 given.check_pieces(term, diagnostics);
             }
         }
+        check_task(analysis, (caller, call), looks, diagnostics);
         let Some(params) = &tool.params else { continue };
         let whose = call.shown();
         match (&call.params.kind, &params.kind) {
@@ -60,6 +62,27 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
         }
     }
     check_writes(analysis, looks, diagnostics);
+}
+
+/// Checks the inputs of the task that a call starts, as if a node called what it runs.
+fn check_task(
+    analysis: &Analysis<'_>,
+    (caller, call): (Caller<'_>, &CallDefinition),
+    looks: Looks,
+    diagnostics: &mut Diagnostics,
+) {
+    let Some(TaskCall { name: Some(name), inputs, .. }) = analysis.model.task(call) else { return };
+    let Some(TaskTarget::Found(item)) = analysis.model.started(&name) else { return };
+    let (node, site) = caller.site();
+    let given = ParameterCheck { analysis, node, site, part: "input", contract: None, graph: None, looks };
+    let whose = format!("`{}`", item.id);
+    match (&inputs, &item.inputs.kind) {
+        (TaskInputs::Fields(terms), TypeKind::Object(fields)) => {
+            given.check_object(terms, fields, name.span, &whose, diagnostics);
+        }
+        (TaskInputs::Whole(term), _) => given.check_value(term, &item.inputs, &whose, false, diagnostics),
+        (TaskInputs::Fields(_) | TaskInputs::Unknown, _) => {}
+    }
 }
 
 /// Checks the writes to channels whose reducer is a function of the program against the function's contract.

@@ -8,7 +8,8 @@ use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
 
 use crate::analysis::Analysis;
-use crate::analysis::calls::{Need, Spawns, need, needs, spawns};
+use crate::analysis::calls::{Need, need, of_any_task, own_needs};
+use crate::items::{TaskName, TaskTarget};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let definition = analysis.model.definition;
@@ -66,16 +67,21 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Reports tasks that a call spawns and that the graph does not permit.
+/// Reports tasks that a call starts and that the graph does not permit.
 pub(super) fn check_spawned(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(permissions) = &analysis.model.definition.permissions else { return };
     for (caller, call) in analysis.model.calls() {
-        let Some(Spawns::Named(id, span)) = spawns(call) else { continue };
-        let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(&id));
+        let Some(task) = analysis.model.task(call).and_then(|task| task.name) else { continue };
+        let id = match (&task.name, analysis.model.started(&task)) {
+            (_, Some(TaskTarget::Found(item))) => &item.id,
+            (Some(TaskName::Item(id)), _) => id,
+            _ => continue,
+        };
+        let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(id));
         if !analysis.model.permissions().any(|pattern| pattern.value.grants(&capability)) {
             let message = format!("{caller} may not spawn `{id}`: the graph's permissions do not cover it");
             diagnostics
-                .error(code::MISSING_PERMISSION, analysis.model.place(span), message)
+                .error(code::MISSING_PERMISSION, analysis.model.place(task.span), message)
                 .label(format!("needs `{capability}`"))
                 .related(analysis.model.place(&permissions.span), "these are its permissions")
                 .help(format!("add `{capability}` to `permissions`, and the capabilities that `{id}` needs"));
@@ -113,25 +119,52 @@ pub(super) fn check_computed(analysis: &Analysis<'_>, diagnostics: &mut Diagnost
     }
 }
 
-/// Reports graphs that would run inside this one and need capabilities that it does not permit.
+/// Reports graphs that would run inside this one, or as its tasks, and need capabilities that it does not permit.
 pub(super) fn check_inside(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(permissions) = &analysis.model.definition.permissions else { return };
     for (caller, call) in analysis.model.calls() {
-        let Some(graph) = analysis.model.tool(call).graph else { continue };
+        let task = analysis.model.task(call).and_then(|task| task.name);
+        let (span, verb, note, file, needs) = match (analysis.model.tool(call).graph, task) {
+            (Some(graph), _) => {
+                let note = "a nested graph may do only what both graphs permit";
+                (&call.item.span, "runs", note, &graph.file, &graph.needs)
+            }
+            (None, Some(task)) => {
+                let Some(TaskTarget::Found(item)) = analysis.model.started(&task) else { continue };
+                (task.span, "spawns", "a task may do only what both graphs permit", &item.file, &item.needs)
+            }
+            (None, None) => continue,
+        };
         let grants = |needed: &&String| analysis.model.permissions().any(|pattern| covers(&pattern.value, needed));
-        let missing: Vec<&str> = graph.needs.iter().filter(|needed| !grants(needed)).map(String::as_str).collect();
+        let missing: Vec<&str> = needs.iter().filter(|needed| !grants(needed)).map(String::as_str).collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
-            let message =
-                format!("{caller} runs `{}`, which needs more than the graph's permissions cover", graph.file);
+            let message = format!("{caller} {verb} `{file}`, which needs more than the graph's permissions cover");
             diagnostics
-                .lint(code::MISSING_INSIDE, analysis.model.place(&call.item.span), message)
+                .lint(code::MISSING_INSIDE, analysis.model.place(span), message)
                 .label(format!("needs `{missing}`"))
                 .related(analysis.model.place(&permissions.span), "these are its permissions")
-                .note("a nested graph may do only what both graphs permit")
+                .note(note)
                 .help(format!("add `{missing}` to `permissions`"));
         }
     }
+}
+
+/// Returns the capability patterns that a graph needs for its own calls and its tasks.
+fn needs_with_tasks(analysis: &Analysis<'_>) -> Vec<String> {
+    let mut needed = own_needs(analysis.model.definition);
+    for (_, call) in analysis.model.calls() {
+        let Some(task) = analysis.model.task(call) else { continue };
+        match task.name.and_then(|name| analysis.model.started(&name)) {
+            // A task that is known needs what its graph needs, and no more.
+            Some(TaskTarget::Found(item)) => {
+                needed.push(Capability::new(Verb::Execute, ItemType::Tool, Some(&item.id)).to_string());
+                needed.extend(item.needs.iter().cloned());
+            }
+            _ => needed.extend(of_any_task(call)),
+        }
+    }
+    needed
 }
 
 /// Whether a pattern grants a capability or, if that is known only at each call, may grant it.
@@ -144,7 +177,7 @@ fn covers(pattern: &Pattern, needed: &str) -> bool {
 
 /// Reports permissions that grant more than a run of the graph needs.
 pub(super) fn check_excess(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    let mut needed = needs(analysis.model.definition);
+    let mut needed = needs_with_tasks(analysis);
     let inner = analysis.model.tools.iter().filter_map(|tool| tool.graph).flat_map(|graph| &graph.needs);
     let mut known: HashSet<String> = needed.iter().cloned().collect();
     needed.extend(inner.filter(|one| known.insert((*one).clone())).cloned());

@@ -12,15 +12,16 @@ use graph_definition::definition::{self, Definition, NodeDefinition, NodeKind, R
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity};
 use graph_definition::hash::HashMap;
 use graph_definition::verify::{DefinitionOrigin, verify};
+use graph_model::capability::Capability;
 use graph_model::condition::Condition;
 use graph_model::name::ItemId;
-use graph_model::program::OnError;
+use graph_model::program::{ItemType, OnError, Verb};
 
 use super::{Examined, Project, display_name};
-use crate::analysis::calls::needs;
+use crate::analysis::calls::{needs, task_names};
 use crate::check::Wanted;
 use crate::graph::InnerGraph;
-use crate::items::{InnerKeys, Nested};
+use crate::items::{InnerKeys, Nested, TaskName};
 use crate::types::Type;
 use crate::{expand, tree};
 
@@ -107,6 +108,15 @@ impl Steps {
     }
 }
 
+/// Returns the directives of the threads that a graph starts.
+fn threads(definition: &Definition) -> Vec<String> {
+    let directive = |name| match name {
+        TaskName::Directive(directive) => Some(directive),
+        TaskName::Item(_) => None,
+    };
+    task_names(definition).into_iter().filter_map(directive).collect()
+}
+
 /// The cached facts about the graphs of a tree, so that each graph is read once.
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
@@ -116,22 +126,34 @@ pub(super) struct Nesting {
     /// The keys that nodes of the graphs of the tree share with others, by the ids of these.
     shared: OnceLock<BTreeMap<String, BTreeSet<String>>>,
     examined: Mutex<BTreeMap<PathBuf, Arc<OnceLock<Arc<Examined>>>>>,
+    /// The agents of the tree.
+    pub(super) followers: OnceLock<Followers>,
+}
+
+/// The agents of a tree by the directives that they follow.
+#[derive(Debug, Default)]
+pub(super) struct Followers {
+    pub(super) agents: BTreeMap<String, Vec<ItemId>>,
+    /// Whether a contract could not be read, which may be that of an agent.
+    pub(super) is_part: bool,
 }
 
 /// The content of a graph's file, without the items that it calls.
 #[derive(Debug)]
-struct Head {
+pub(super) struct Head {
     id: Option<String>,
     /// The items that it executes.
-    calls: Vec<ItemId>,
+    pub(super) calls: Vec<ItemId>,
     /// The keys that its nodes share, each with the id of the graph inside.
     shares: Vec<(String, String)>,
     /// The type of its inputs; any value where it has mistakes.
-    inputs: Type,
+    pub(super) inputs: Type,
     /// The capability patterns that its own calls need.
     needs: Vec<String>,
+    /// The directives of the threads that it starts.
+    threads: Vec<String>,
     /// The schema of its inputs, as the file has it.
-    schema: Option<ValueSchema>,
+    pub(super) schema: Option<ValueSchema>,
     /// Whether it waits itself.
     waits: bool,
     /// Its signals; `None` where it cannot be read.
@@ -201,7 +223,7 @@ impl Project {
         candidates.iter().find(|path| whole(path) == whole(file)).cloned().unwrap_or_else(|| file.to_owned())
     }
 
-    fn head(&self, path: &Path) -> Arc<Head> {
+    pub(super) fn head(&self, path: &Path) -> Arc<Head> {
         let heads = || self.nesting.heads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(head) = heads().get(path) {
             return Arc::clone(head);
@@ -219,6 +241,7 @@ impl Project {
             shares: Vec::new(),
             inputs: Type::any(),
             needs: Vec::new(),
+            threads: Vec::new(),
             schema: None,
             signals: None,
             waits: false,
@@ -252,6 +275,7 @@ impl Project {
             shares: shares(&definition),
             inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
             needs: needs(&definition),
+            threads: threads(&definition),
             waits: definition.nodes.iter().any(|node| node.wait().is_some() || node.interrupts().is_some()),
             schema: inputs.cloned(),
             signals: Some(signals.map(|signal| (signal.name.to_string(), signal.schema.clone())).collect()),
@@ -342,13 +366,24 @@ impl Project {
         head.waits || self.inside(&head.calls).iter().any(|inner| self.head(inner).waits)
     }
 
-    /// Returns the capability patterns that a run of a graph needs, each once.
-    fn needs(&self, path: &Path) -> Vec<String> {
-        let mut needs = self.head(path).needs.clone();
-        for inner in self.inside(&self.head(path).calls) {
-            let head = self.head(&inner);
-            let new: Vec<&String> = head.needs.iter().filter(|needed| !needs.contains(needed)).collect();
-            needs.extend(new.into_iter().cloned());
+    /// Returns the capability patterns that a run of a graph needs, each once: those of the graph, of the graphs inside it, and of the
+    /// agents that follow its directives.
+    pub(super) fn needs(&self, path: &Path) -> Vec<String> {
+        let (mut needs, mut known): (Vec<String>, BTreeSet<PathBuf>) = Default::default();
+        let mut waiting = VecDeque::from([path.to_owned()]);
+        while let Some(path) = waiting.pop_front() {
+            if !known.insert(path.clone()) {
+                continue;
+            }
+            let head = self.head(&path);
+            let agents: Vec<ItemId> = head.threads.iter().filter_map(|directive| self.follower(directive)).collect();
+            let capability = |id| Capability::new(Verb::Execute, ItemType::Tool, Some(id)).to_string();
+            for needed in head.needs.iter().cloned().chain(agents.iter().map(capability)) {
+                if !needs.contains(&needed) {
+                    needs.push(needed);
+                }
+            }
+            waiting.extend(head.calls.iter().chain(&agents).flat_map(|id| self.graphs_called(id)));
         }
         needs
     }

@@ -562,3 +562,102 @@ async fn a_tool_that_cannot_be_a_task_says_why(bed: TestBed) {
     assert!(error.contains("`test/unsigned` cannot begin"), "{error}");
     assert!(shop.jobs().is_empty());
 }
+
+/// The compiler refuses a literal target exactly if every call of it is refused: the same is spawned with a target that only the run knows.
+#[graph_test]
+async fn a_literal_target_is_refused_exactly_if_each_call_of_it_is(bed: TestBed) {
+    let shop = Shop::new(WORK);
+    for (name, mark) in [("sink", "x-sink: shell"), ("guarded", "x-guarded: true")] {
+        let work = WORK.replace("job: { type: string }", &format!("job: {{ type: string, {mark} }}"));
+        shop.tree.write(&format!("graphs/shop/{name}.yaml"), &work);
+    }
+    shop.tree.write("graphs/tools/test/approved.yaml", &format!("x-guarded: true\n{WORK_TOOL}"));
+    let any = "additionalProperties: { type: string }";
+    let of_any = WORK_TOOL.replace("properties: { job: { type: string } }, required: [job]", any);
+    let outer = WORK.replace("test/work", "shop/work").replace("test.work", "shop.work, rye.execute.tool.test.work");
+    shop.tree.write("graphs/shop/outer.yaml", &outer.replace("result.done", "result.output.done"));
+    let agent = shop.tree.read("graphs/tools/shop/review.yaml");
+    let guarded = agent.replace("tool_type: agent", "tool_type: agent\nx-guarded: true");
+    shop.tree.write("graphs/tools/shop/second.yaml", &guarded);
+    let targets = [
+        "shop/work",
+        "shop/outer",
+        "test/work",
+        "shop/review",
+        "shop/second",
+        "shop/sink",
+        "shop/guarded",
+        "test/approved",
+        "test/any",
+        "rye/bash",
+        "shop/none",
+        "test/wrok",
+        "../work",
+        "shop/lead",
+    ];
+    let inputs = [
+        "",
+        "inputs: { job: a }",
+        "inputs: { job: 5 }",
+        "inputs: { job: null }",
+        "inputs: { fixes: [a] }",
+        "inputs: { job: a, more: b }",
+    ];
+    let limits = [
+        "",
+        "limits: { turns: 1 }",
+        "limits: { turns: 0 }",
+        "limits: { spend: \"0.01 EUR\" }",
+        "limits: { depth: 1 }",
+        "limits: { tokens: null }",
+        "timeout: -5",
+    ];
+    let permissions = [
+        "\"rye.execute.tool.*\"",
+        "rye.execute.tool.rye.orchestrate.spawn, rye.execute.tool.test.work",
+        "rye.execute.tool.rye.orchestrate.spawn, rye.execute.tool.shop.*",
+    ];
+    let (mut refused, mut begun) = (0, 0);
+    let mut case = 0_usize;
+    for target in targets {
+        for inputs in inputs {
+            for limits in limits {
+                // Each permission and depth with each target, inputs and limits in turn.
+                case += 1;
+                let (permission, depth) = (permissions[case % permissions.len()], case % 4);
+                let params = [inputs, limits].into_iter().filter(|one| !one.is_empty()).collect::<Vec<_>>().join(", ");
+                let separator = if params.is_empty() { "" } else { ", " };
+                let text = |target: &str| {
+                    let nodes = with("spawn", &format!("target: {target}{separator}{params}"));
+                    graph(permission, &nodes).replace("config:", &format!("limits: {{ depth: {depth} }}\nconfig:"))
+                };
+                shop.tree.write("graphs/shop/lead.yaml", &text(&format!("\"{target}\"")));
+                let literal = shop.library().graph(&shop.tree.path("graphs/shop/lead.yaml"));
+                let error = literal.err().map(|error| error.to_string());
+                // An input that nothing takes is an error of the author, and the run leaves it out.
+                let count = |text: &str| error.iter().map(|error| error.matches(text).count()).sum::<usize>();
+                if count("error[") > 0 && count("error[") == count("error[G0120]") {
+                    continue;
+                }
+                shop.tree.write("graphs/shop/lead.yaml", &text("\"${inputs.with}\""));
+                let computed = shop.library().graph(&shop.tree.path("graphs/shop/lead.yaml"));
+                // A limit that no task has is refused whatever the target is.
+                let Ok(machine) = computed else {
+                    assert!(error.is_some(), "{target}, {params}");
+                    continue;
+                };
+                let (runtime, _, _tasks) = shop.process(&bed, bed.disk().clone());
+                let run = runtime.start(machine, Map::from_iter([("with".to_owned(), json!(target))])).await.unwrap();
+                let failure = run.await.err().map(|failure| failure.to_string());
+                assert_eq!(
+                    error.is_some(),
+                    failure.is_some(),
+                    "{target}, {params}, {permission}, depth {depth}\n{error:?}\n{failure:?}"
+                );
+                refused += usize::from(error.is_some());
+                begun += usize::from(error.is_none());
+            }
+        }
+    }
+    assert!(refused > 100 && begun > 20, "{refused} refused, {begun} begun");
+}

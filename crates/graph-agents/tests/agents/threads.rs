@@ -19,9 +19,13 @@ use crate::tree::{DIRECTIVE, Scripted, Tree, answer, calls};
 fn graph(nodes: &str) -> String {
     format!(
         "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: shop
-permissions: [\"rye.execute.tool.*\"]\nconfig:\n  start: first\n  nodes:\n{nodes}"
+permissions: [\"rye.execute.tool.*\"]\nconfig:\n  start: first\n  state: {{ {LATER} }}\n  nodes:\n{nodes}"
     )
 }
+
+/// Values that the compiler does not look at where they are parameters.
+const LATER: &str = "review: workflows/review, none: workflows/none, publish: publish, zero: 0, many: 100, \
+    resume_thread: resume_thread, get_chain: get_chain, chain_search: chain_search";
 
 fn scripted() -> Scripted {
     Scripted::new(|turn, _| {
@@ -143,20 +147,20 @@ async fn threads_are_started_in_parallel_and_waited_for(bed: TestBed) {
 #[graph_test]
 async fn a_thread_that_cannot_be_started_says_why(bed: TestBed) {
     for (params, expected) in [
-        ("directive_name: workflows/none", "no agent follows the directive `workflows/none`"),
+        ("directive_name: \"${state.none}\"", "no agent follows the directive `workflows/none`"),
         ("inputs: {}", "`directive_name` is the id of a directive"),
-        ("directive_name: workflows/review, inputs: {}", "the inputs do not fit the graph `shop/review`"),
-        ("directive_name: workflows/review, async_exec: 1", "`async_exec` is true or false"),
+        ("directive_name: \"${state.review}\", inputs: {}", "the inputs do not fit the graph `shop/review`"),
+        ("directive_name: \"${state.review}\", async_exec: 1", "`async_exec` is true or false"),
         (
-            "directive_name: workflows/review, limit_overrides: { turns: 0 }",
+            "directive_name: \"${state.review}\", limit_overrides: { turns: \"${state.zero}\" }",
             "the limit `turns` is a whole number above 0",
         ),
         (
-            "directive_name: workflows/review, inputs: { fixes: [] }, limit_overrides: { turns: 1, spend: 0.10 }",
+            "directive_name: \"${state.review}\", inputs: { fixes: [] }, limit_overrides: { turns: 1, spend: 0.10 }",
             "the agent has no answer, and has taken its 1 turns",
         ),
         (
-            "directive_name: workflows/review, inputs: { fixes: [] }, limit_overrides: { turns: 100, spend: 0.00001 }",
+            "directive_name: \"${state.review}\", inputs: { fixes: [] }, limit_overrides: { turns: \"${state.many}\", spend: 0.00001 }",
             "has spent 20 of 10 millionths of a dollar",
         ),
     ] {
@@ -170,7 +174,7 @@ async fn a_thread_that_cannot_be_started_says_why(bed: TestBed) {
     let tree = Tree::new();
     let review = tree.read("graphs/tools/shop/review.yaml");
     tree.write("graphs/tools/shop/second.yaml", &review);
-    let nodes = "    first: { action: { item_id: rye/agent/threads/thread_directive, params: { directive_name: workflows/review, inputs: { fixes: [] } } }, next: end }\n    end: { type: return }\n";
+    let nodes = "    first: { action: { item_id: rye/agent/threads/thread_directive, params: { directive_name: \"${state.review}\", inputs: { fixes: [] } } }, next: end }\n    end: { type: return }\n";
     let error = run(&bed, &tree, &scripted(), nodes).await.unwrap_err();
     assert!(
         error.contains("several agents follow the directive `workflows/review`: `shop/review`, `shop/second`"),
@@ -180,7 +184,7 @@ async fn a_thread_that_cannot_be_started_says_why(bed: TestBed) {
     let model = Scripted::new(|_, _| Ok(calls(&[("files_list", json!({}))])));
     let error = run(&bed, &Tree::new(), &model, nodes).await.unwrap_err();
     assert!(error.contains("the agent has no answer, and has taken its 4 turns"), "{error}");
-    let nodes = "    first: { action: { item_id: rye/agent/threads/orchestrator, params: { operation: publish } }, next: end }\n    end: { type: return }\n";
+    let nodes = "    first: { action: { item_id: rye/agent/threads/orchestrator, params: { operation: \"${state.publish}\" } }, next: end }\n    end: { type: return }\n";
     let error = run(&bed, &Tree::new(), &model, nodes).await.unwrap_err();
     assert!(error.contains("`publish` is no operation: there are `wait_threads`"), "{error}");
 }
@@ -301,16 +305,19 @@ async fn a_thread_that_has_ended_is_continued_with_its_talk_and_a_message(bed: T
 #[graph_test]
 async fn an_operation_on_a_chain_that_cannot_be_done_says_why(bed: TestBed) {
     for (params, expected) in [
-        ("operation: resume_thread, thread_id: none-1, message: Hi", "the run has no task `none-1`"),
-        ("operation: resume_thread, thread_id: none-1", "`resume_thread` needs `message`"),
-        ("operation: get_chain", "`get_chain` needs `thread_id`"),
-        ("operation: get_chain, thread_id: none-1", "the run has no task `none-1`"),
-        ("operation: chain_search, thread_id: none-1", "`chain_search` needs `query`"),
+        ("operation: \"${state.resume_thread}\", thread_id: none-1, message: Hi", "the run has no task `none-1`"),
+        ("operation: \"${state.resume_thread}\", thread_id: none-1", "`resume_thread` needs `message`"),
+        ("operation: \"${state.get_chain}\"", "`get_chain` needs `thread_id`"),
+        ("operation: \"${state.get_chain}\", thread_id: none-1", "the run has no task `none-1`"),
+        ("operation: \"${state.chain_search}\", thread_id: none-1", "`chain_search` needs `query`"),
         (
-            "operation: chain_search, thread_id: none-1, query: \"(\", search_type: regex",
+            "operation: \"${state.chain_search}\", thread_id: none-1, query: \"(\", search_type: regex",
             "`query` cannot be looked for",
         ),
-        ("operation: chain_search, thread_id: none-1, query: a, search_type: glob", "`text` or `regex`, not `glob`"),
+        (
+            "operation: \"${state.chain_search}\", thread_id: none-1, query: a, search_type: glob",
+            "`text` or `regex`, not `glob`",
+        ),
     ] {
         let nodes = format!(
             "    first: {{ action: {{ item_id: rye/agent/threads/orchestrator, params: {{ {params} }} }}, next: end }}\n    end: {{ type: return }}\n"
