@@ -118,6 +118,10 @@ impl StepBound {
 pub struct Budget {
     /// The number of nodes that a run visits at least before it can end.
     pub shortest: u64,
+    /// The number of nodes that it visits at least together with the runs inside it.
+    pub shortest_inside: u64,
+    /// How many milliseconds it waits at least.
+    pub shortest_ms: u64,
     /// The number of nodes that it visits at most.
     pub steps: u64,
     /// The reason for that.

@@ -7,7 +7,7 @@ use graph_definition::definition::{
 use graph_model::capability::Capability;
 use graph_model::name::ItemId;
 use graph_model::path::Root;
-use graph_model::program::{CONTROL, CallLimits, Event, ItemType, OnMaxSteps, Verb};
+use graph_model::program::{CONTROL, CallLimits, Event, ItemType, Verb};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
@@ -15,8 +15,8 @@ use super::branches::{Branches, begins};
 use super::calls::begins_task;
 use super::control_flow::ControlFlow;
 use super::coverage::Coverage;
-use super::edges::edges;
 use super::joins::NodeJoin;
+use super::least::LeastRun;
 use super::model::Model;
 use crate::graph::{AgentUsage, Budget, StepBound};
 
@@ -26,19 +26,18 @@ const BUILT_IN_RETRIES: u64 = 3;
 const MOST_BY_HOOKS: u64 = 100;
 
 /// Computes the budget of a graph whose parts fit together. `None` if no run of it can end.
-pub(crate) fn budget(
-    model: &Model<'_>,
-    branches: &Branches,
-    coverage: &[Option<Coverage<'_>>],
-    flow: &ControlFlow,
-) -> Option<Budget> {
+pub(crate) fn budget(least: LeastRun<'_, '_>, coverage: &[Option<Coverage<'_>>]) -> Option<Budget> {
+    let LeastRun { model, branches, flow, .. } = least;
     let start = model.start.filter(|_| model.is_whole())?;
-    let shortest = match model.definition.settings.on_max_steps {
-        OnMaxSteps::Fail => flow.fewest_steps(&model.first())?.0,
-        _ => flow.fewest_steps(&model.first()).map_or(u64::MAX, |(steps, _)| steps),
-    };
-    let shortest = shortest.max(fewest_in_branches(model, branches, flow, start));
+    let may_stop = model.may_end_anywhere();
     let limit = limit(model);
+    let fewest = least.steps();
+    if fewest.is_none() && !may_stop {
+        return None;
+    }
+    let shortest = fewest.map_or(u64::MAX, |least| least.steps).min(limit);
+    // A run that has used up its steps may end before it does more.
+    let inside = |least: Option<u64>, none: u64| least.filter(|_| !may_stop).unwrap_or(none);
     let visits: Vec<Option<u64>> =
         flow.components.iter().map(|component| visits(model, coverage, flow, component)).collect();
     let paths = Paths { model, control: flow, branches };
@@ -70,7 +69,9 @@ pub(crate) fn budget(
     );
     let (usage, usage_inside) = usage(&paths, &visits, (start, steps), own_calls);
     Some(Budget {
-        shortest: shortest.min(limit),
+        shortest,
+        shortest_inside: inside(least.steps_inside(), shortest),
+        shortest_ms: inside(least.waits_ms(), 0),
         steps,
         bounded_by,
         calls: own_calls.and_then(|calls| with_hooks(model, calls, steps)),
@@ -206,11 +207,6 @@ fn lowest(bounds: [(Option<u64>, StepBound); 4]) -> (u64, StepBound) {
     known.min_by_key(|(most, _)| *most).unwrap_or((u64::MAX, StepBound::MaxSteps))
 }
 
-/// Returns how many nodes a run visits at least in all of its branches; 0 if it has no branches.
-pub(crate) fn fewest_in_branches(model: &Model<'_>, branches: &Branches, flow: &ControlFlow, start: usize) -> u64 {
-    if branches.is_empty() { 0 } else { Paths { model, control: flow, branches }.lightest()[start] }
-}
-
 /// Returns the greatest of several numbers, or 0 if there are no numbers; `None` if one has no bound.
 fn greatest<N: Default + Ord>(mut numbers: impl Iterator<Item = Option<N>>) -> Option<N> {
     numbers.try_fold(N::default(), |most, one| Some(most.max(one?)))
@@ -309,85 +305,6 @@ impl Paths<'_, '_> {
     fn leads_to(&self, node: usize, next: usize) -> bool {
         let otherwise = self.model.error_successor(node).into_iter().chain(self.model.timeout_successor(node));
         self.model.successors(node).chain(otherwise).any(|one| one == next)
-    }
-
-    /// Returns for each node how many nodes are visited at least from there to the end of the run, or to the join or end of its
-    /// branch; `u64::MAX` if no path leads there. The start of several nodes is not visited itself.
-    fn lightest(&self) -> Vec<u64> {
-        let count = self.control.next.len();
-        // A return that cancels may cut all branches but the one that leads to it.
-        let is_cut = self.model.definition.nodes.iter().any(|node| node.cancels().is_some());
-        let is_join = |node: usize| self.branches.place(node).is_some();
-        let mut lightest = vec![u64::MAX; count];
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for node in (0..count).rev() {
-                let after = |next: usize| if is_join(next) { 0 } else { lightest[next] };
-                let joined = |join: usize| lightest[join].min(self.model.fewer_successor(join).map_or(u64::MAX, after));
-                let is_broken = !self.branches.broken(node).is_empty();
-                let next = self.model.definition.nodes[node].next();
-                let behind = match begins(next) {
-                    true => {
-                        let join = self.branches.closing(node);
-                        let quorum = join.and_then(|join| self.model.definition.nodes[join].quorum.as_ref());
-                        let at_once = self.model.successors(node).filter(|to| Some(*to) == join).count();
-                        let always: Vec<usize> = self.sure_branches(node).collect();
-                        // A quorum may be decided where the branches begin, or when the first node of each was visited.
-                        let most = match quorum.map(|quorum| quorum.need.value as usize) {
-                            None => u64::MAX,
-                            Some(need) if at_once >= need || always.len() < need => 0,
-                            Some(_) => 1,
-                        };
-                        if is_cut {
-                            let none = if always.is_empty() { 0 } else { u64::MAX };
-                            self.lightest_cut(node, &always, most, after, join.map_or(none, joined))
-                        } else {
-                            let always = always.into_iter().map(|to| after(to).min(most));
-                            always.chain(join.map(joined)).fold(0, u64::saturating_add)
-                        }
-                    }
-                    false => {
-                        let ends = self.model.may_end(node).then_some(0);
-                        let next = self.model.successors(node).map(after);
-                        next.chain(ends).min().unwrap_or(u64::MAX)
-                    }
-                };
-                let on_error = self.model.error_successor(node).map_or(u64::MAX, after);
-                let on_timeout = self.model.timeout_successor(node).map_or(u64::MAX, after);
-                let own = u64::from(!self.model.definition.nodes[node].is_start());
-                // A failure may end the branch.
-                let failed = if is_broken { 0 } else { on_error };
-                let steps = behind.min(failed).min(on_timeout).saturating_add(own);
-                changed |= steps < lightest[node];
-                lightest[node] = steps.min(lightest[node]);
-            }
-        }
-        lightest
-    }
-
-    /// As [`Paths::lightest`], behind a fan-out of a graph with returns that cancel: one branch may lead to such a return, and
-    /// the others end with it. `always` are the first nodes of branches that surely begin, of which `most` nodes of each are
-    /// surely visited; `after` counts the visits from a node on, and `joined` those from the join on.
-    fn lightest_cut(&self, fan: usize, always: &[usize], most: u64, after: impl Fn(usize) -> u64, joined: u64) -> u64 {
-        let is_join = |node: usize| self.branches.place(node).is_some();
-        let closing = self.branches.closing(fan);
-        let cancels = |to: usize| self.model.definition.nodes[to].cancels().is_some() && Some(to) != closing;
-        // The first nodes of the branches are in one step, unless something cancels them before it. A partial join that cancels
-        // may come where the branches begin.
-        let first = match most == 0 || self.model.successors(fan).any(cancels) {
-            true => 0,
-            false => always.iter().filter(|&&to| !is_join(to)).count() as u64,
-        };
-        let further = |to: usize| after(to).saturating_sub(u64::from(first > 0));
-        let behind = self.model.successors(fan).map(further).min().unwrap_or(0).min(joined);
-        behind.saturating_add(first)
-    }
-
-    /// Returns the first nodes of the branches that surely begin at a fan-out.
-    fn sure_branches(&self, fan: usize) -> impl Iterator<Item = usize> {
-        let always = edges(self.model.definition.nodes[fan].next()).into_iter().filter(|edge| edge.always);
-        always.filter_map(|edge| self.model.node(edge.to?.value.as_str()))
     }
 
     /// Returns how many branches begin with one edge of a fan-out; `None` if that is not known.

@@ -1,5 +1,8 @@
 //! The graph as nodes that lead to nodes: the edges that its conditions allow, its loops, and the lengths of its paths.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use graph_definition::hash::{HashMap, HashSet};
 
 use super::branches::Branches;
@@ -114,26 +117,33 @@ impl ControlFlow {
         Some(longest.into_iter().max().unwrap_or_default())
     }
 
-    /// Returns how many steps a run that begins at one of several nodes takes at least until it ends, and the shortest path
-    /// that is possible in that many steps; `None` if no path leads to an end.
+    /// Returns the least cost of a run that begins at one of several nodes until it ends, and a path that is possible at that cost; `None`
+    /// if no path leads to an end. `cost` is that of a visit.
     ///
     /// If an edge can be followed only on a later visit of its node, the run stays in the loop until then.
-    pub(crate) fn fewest_steps(&self, from: &[usize]) -> Option<(u64, Vec<usize>)> {
-        let bounds = self.bounds(from);
+    pub(crate) fn cheapest(&self, from: &[usize], cost: &dyn Fn(usize) -> u64) -> Option<(u64, Vec<usize>)> {
+        let bounds = self.bounds(from, cost);
         let bound = |node: usize, to: Option<usize>| bounds.get(&(node, to)).copied().unwrap_or_default();
         let mut most: Vec<u64> = bounds.values().copied().chain([0]).collect();
         most.sort_unstable();
         most.dedup();
-        most.into_iter().filter(|most| *most < u64::MAX).find_map(|most| {
-            let path = self.shortest(
-                from,
-                |node| self.ends[node] && bound(node, None) <= most,
-                |node, to| bound(node, Some(to)) <= most,
-            )?;
-            // A path comes to each node once.
-            let steps = (path.len() as u64).saturating_sub(self.passed_over).max(1);
-            Some((most.max(steps), path))
-        })
+        let mut cheapest: Option<(u64, Vec<usize>)> = None;
+        for most in most.into_iter().filter(|most| *most < u64::MAX) {
+            // A run that follows an edge with a greater bound costs that bound.
+            if cheapest.as_ref().is_some_and(|(known, _)| *known <= most) {
+                break;
+            }
+            let is_end = |node: usize| self.ends[node] && bound(node, None) <= most;
+            let Some((along, path)) = self.shortest(from, cost, &is_end, &|node, to| bound(node, Some(to)) <= most)
+            else {
+                continue;
+            };
+            let least = along.max(most);
+            if cheapest.as_ref().is_none_or(|(known, _)| least < *known) {
+                cheapest = Some((least, path));
+            }
+        }
+        cheapest
     }
 
     /// Returns how often a run that begins at one of several nodes visits some node at least until it ends; `None` if no path
@@ -148,31 +158,24 @@ impl ControlFlow {
         };
         firsts.into_iter().find(|&most| {
             let is_end = |node: usize| self.ends[node] && self.first_end[node] <= most;
-            self.shortest(from, is_end, |node, to| first(node, to) <= most).is_some()
+            self.shortest(from, &|_| 1, &is_end, &|node, to| first(node, to) <= most).is_some()
         })
     }
 
-    /// Returns, for each edge that needs several visits of its node, how many steps a run takes at least that follows
-    /// it. An end has no target.
-    fn bounds(&self, from: &[usize]) -> HashMap<(usize, Option<usize>), u64> {
+    /// Returns, for each edge that needs several visits of its node, how much a run costs at least that follows it. An end has no target.
+    fn bounds(&self, from: &[usize], cost: &dyn Fn(usize) -> u64) -> HashMap<(usize, Option<usize>), u64> {
         let edges = |node: usize| {
             let next = self.next[node].iter().zip(&self.first[node]).map(|(&to, &first)| (Some(to), first));
             next.chain([(None, self.first_end[node])]).filter(|(_, first)| *first > 1)
         };
         let late: Vec<usize> = (0..self.next.len()).filter(|&node| edges(node).next().is_some()).collect();
-        if late.len() > MOST_LATE || self.passed_over > 0 {
+        if late.is_empty() || late.len() > MOST_LATE || self.passed_over > 0 {
             return HashMap::default();
         }
-        if late.is_empty() {
-            return HashMap::default();
-        }
-        let steps = |path: Option<Vec<usize>>| path.map_or(u64::MAX, |path| path.len() as u64);
-        let to_end = self.steps_to_end();
+        let to_end = self.costs_to_end(cost);
         let mut bounds = HashMap::default();
         for node in late {
-            let before = steps(self.shortest(from, |at| at == node, |_, _| true));
-            // From the node to itself: the nodes that are visited between two of its visits, and one of the two.
-            let round = steps(self.shortest(&self.next[node], |at| at == node, |_, _| true));
+            let (before, round) = self.rounds(from, node, cost);
             for (to, first) in edges(node) {
                 let behind = to.map_or(0, |to| to_end[to]);
                 let again = (first - 1).saturating_mul(round);
@@ -182,53 +185,80 @@ impl ControlFlow {
         bounds
     }
 
-    /// Returns, for each node, how many nodes are visited from it to a node where a run can end, including both;
-    /// `u64::MAX` if no path leads to an end.
-    fn steps_to_end(&self) -> Vec<u64> {
+    /// Returns how many steps a run takes at least until it has visited a node so many times.
+    pub(crate) fn steps_until(&self, from: &[usize], node: usize, visits: u64) -> u64 {
+        if self.passed_over > 0 {
+            return 0;
+        }
+        let (before, round) = self.rounds(from, node, &|_| 1);
+        before.saturating_add(visits.saturating_sub(1).saturating_mul(round))
+    }
+
+    /// Returns the cost of the visits up to the first one of a node, and of those from there to the next one, without one of the two.
+    pub(crate) fn rounds(&self, from: &[usize], node: usize, cost: &dyn Fn(usize) -> u64) -> (u64, u64) {
+        let cost_to_node = |from: &[usize]| {
+            let path = self.shortest(from, cost, &|at| at == node, &|_, _| true);
+            path.map_or(u64::MAX, |(cost, _)| cost)
+        };
+        (cost_to_node(from), cost_to_node(&self.next[node]))
+    }
+
+    /// Returns, for each node, the cost of the visits from it to a node where a run can end, including both; `u64::MAX` if no path leads
+    /// to an end.
+    fn costs_to_end(&self, cost: &dyn Fn(usize) -> u64) -> Vec<u64> {
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.next.len()];
         for (node, next) in self.next.iter().enumerate() {
             next.iter().for_each(|&next| before[next].push(node));
         }
-        let mut steps = vec![u64::MAX; self.next.len()];
-        let mut waiting: std::collections::VecDeque<usize> =
-            (0..self.next.len()).filter(|&node| self.ends[node]).collect();
-        waiting.iter().for_each(|&node| steps[node] = 1);
-        while let Some(node) = waiting.pop_front() {
-            for &earlier in &before[node] {
-                if steps[earlier] == u64::MAX {
-                    steps[earlier] = steps[node] + 1;
-                    waiting.push_back(earlier);
-                }
+        let mut costs = vec![u64::MAX; self.next.len()];
+        let mut waiting: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        let ends = (0..self.next.len()).filter(|&node| self.ends[node]);
+        waiting.extend(ends.map(|node| Reverse((cost(node), node))));
+        while let Some(Reverse((behind, node))) = waiting.pop() {
+            if behind >= costs[node] {
+                continue;
             }
+            costs[node] = behind;
+            waiting
+                .extend(before[node].iter().map(|&earlier| Reverse((behind.saturating_add(cost(earlier)), earlier))));
         }
-        steps
+        costs
     }
 
-    /// Returns the shortest path from one of several nodes to a node for which `is_found` holds, along edges for which
-    /// `may_follow` holds.
+    /// Returns the cheapest path from one of several nodes to a node for which `is_found` holds, along edges for which `may_follow`
+    /// holds, and its cost. It has the fewest nodes of those.
     fn shortest(
         &self,
         from: &[usize],
-        is_found: impl Fn(usize) -> bool,
-        may_follow: impl Fn(usize, usize) -> bool,
-    ) -> Option<Vec<usize>> {
+        cost: &dyn Fn(usize) -> u64,
+        is_found: &dyn Fn(usize) -> bool,
+        may_follow: &dyn Fn(usize, usize) -> bool,
+    ) -> Option<(u64, Vec<usize>)> {
         let mut before: Vec<Option<usize>> = vec![None; self.next.len()];
-        let mut waiting: std::collections::VecDeque<usize> = from.iter().copied().collect();
-        let mut seen = vec![false; self.next.len()];
-        from.iter().for_each(|&node| seen[node] = true);
-        while let Some(node) = waiting.pop_front() {
+        let mut best = vec![(u64::MAX, usize::MAX); self.next.len()];
+        let mut waiting: BinaryHeap<Reverse<(u64, usize, usize)>> = BinaryHeap::new();
+        for &node in from {
+            best[node] = (cost(node), 1);
+            waiting.push(Reverse((cost(node), 1, node)));
+        }
+        while let Some(Reverse((along, length, node))) = waiting.pop() {
+            if (along, length) > best[node] {
+                continue;
+            }
             if is_found(node) {
                 let mut path = vec![node];
                 while let Some(earlier) = path.last().and_then(|&node| before[node]) {
                     path.push(earlier);
                 }
                 path.reverse();
-                return Some(path);
+                return Some((along, path));
             }
-            for &next in &self.next[node] {
-                if may_follow(node, next) && !std::mem::replace(&mut seen[next], true) {
+            for &next in self.next[node].iter().filter(|&&next| may_follow(node, next)) {
+                let reached = (along.saturating_add(cost(next)), length + 1);
+                if reached < best[next] {
+                    best[next] = reached;
                     before[next] = Some(node);
-                    waiting.push_back(next);
+                    waiting.push(Reverse((reached.0, reached.1, next)));
                 }
             }
         }
@@ -255,12 +285,12 @@ mod tests {
         assert!(flow.is_cyclic_without(&[0, 1, 2], &[]));
         assert_eq!(flow.longest(&[0, 1, 2], &[2]), Some(2));
         assert_eq!(flow.longest(&[0, 1, 2], &[0]), Some(2));
-        assert_eq!(flow.fewest_steps(&[0]), Some((3, vec![0, 2, 3])));
+        assert_eq!(flow.cheapest(&[0], &|_| 1), Some((3, vec![0, 2, 3])));
         // The way out is open on the third visit, and a round takes two steps.
         flow.first[2][1] = 3;
-        assert_eq!(flow.fewest_steps(&[0]), Some((7, vec![0, 2, 3])));
+        assert_eq!(flow.cheapest(&[0], &|_| 1), Some((7, vec![0, 2, 3])));
         // A node that nothing leads back to is never visited twice.
         flow.first_end[3] = 2;
-        assert_eq!(flow.fewest_steps(&[0]), None);
+        assert_eq!(flow.cheapest(&[0], &|_| 1), None);
     }
 }

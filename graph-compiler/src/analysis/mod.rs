@@ -10,7 +10,7 @@
 //! | [`inference`], with [`channels`] | model, flow | the types of state keys, and where they are lost; [`type_env`] answers for every place |
 //! | [`coverage`] | model, flow, types | the edges that conditions allow, and the cases that they leave open |
 //! | [`control_flow`] | model, coverage | the nodes that lead to each other, and the lengths of paths |
-//! | [`output`], [`budget`] | model, types, coverage, control flow | the output of a run, and its upper bounds |
+//! | [`output`], [`budget`], [`least`] | model, types, coverage, control flow | the output of a run, its upper and lower bounds |
 
 pub(crate) mod branches;
 mod breaks;
@@ -26,6 +26,7 @@ pub(crate) mod flow;
 pub(crate) mod guards;
 pub(crate) mod inference;
 pub(crate) mod joins;
+pub(crate) mod least;
 pub(crate) mod losses;
 pub(crate) mod model;
 pub(crate) mod output;
@@ -43,9 +44,10 @@ use calls::CalledTool;
 use control_flow::ControlFlow;
 use coverage::Coverage;
 use flow::Flow;
+use least::LeastRun;
 use model::{Model, StateKey};
 use type_env::TypeEnv;
-use types::StateTypes;
+use types::{LeastLength, StateTypes};
 
 pub use reads::Site;
 pub use types_at::TypesAt;
@@ -66,6 +68,8 @@ pub(crate) struct Analysis<'d> {
     pub(crate) coverage: Vec<Option<Coverage<'d>>>,
     /// The edges that the conditions allow.
     pub(crate) control_flow: ControlFlow,
+    /// For each node, how long its lists are at least.
+    pub(crate) lists: Vec<LeastLength>,
 }
 
 impl<'d> Analysis<'d> {
@@ -76,7 +80,15 @@ impl<'d> Analysis<'d> {
         let types = inference::infer(&model, &flow);
         let coverage = coverage::analyse(TypeEnv { model: &model, flow: &flow, types: &types });
         let control_flow = ControlFlow::analyse(&model, flow.branches(), &coverage);
-        Self { model, flow, types, coverage, control_flow }
+        let env = TypeEnv { model: &model, flow: &flow, types: &types };
+        let lists = (0..definition.nodes.len()).map(|node| env.least_lengths(node)).collect();
+        Self { model, flow, types, coverage, control_flow, lists }
+    }
+
+    /// Returns what a run costs at least.
+    pub(crate) fn least(&self) -> LeastRun<'_, 'd> {
+        let (model, branches) = (&self.model, self.flow.branches());
+        LeastRun { model, branches, flow: &self.control_flow, lists: &self.lists }
     }
 
     /// Returns the types of paths and terms at every place.
@@ -204,7 +216,7 @@ impl<'d> Analysis<'d> {
             output: output::output(self.type_env(), &exits),
             exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),
-            budget: budget::budget(&self.model, self.flow.branches(), &self.coverage, &self.control_flow),
+            budget: budget::budget(self.least(), &self.coverage),
             behind: self.model.items.behind.clone(),
         }
     }

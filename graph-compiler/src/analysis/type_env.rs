@@ -14,7 +14,7 @@ use super::flow::Flow;
 use super::model::Model;
 use super::provided::{field, last_error, retries};
 use super::reads::Site;
-use super::types::{StateTypes, least_by_schema, least_of_term};
+use super::types::{LeastLength, StateTypes, least_by_schema, least_of_term};
 use crate::types::{Type, TypeKind, join_all};
 
 /// The types of paths and terms at the places where they occur.
@@ -326,6 +326,29 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
             !(ty.nullable || ty.kind == TypeKind::Any) || self.is_something(node, site, path, path.segments.len())
         };
         !expression.paths.iter().any(is_there) && !self.is_one_something(node, site, &expression.paths)
+    }
+
+    /// Returns how many elements the lists of a node have at least.
+    pub(crate) fn least_lengths(&self, node: usize) -> LeastLength {
+        let definition = &self.model.definition.nodes[node];
+        LeastLength {
+            elements: definition.each().map_or(0, |each| self.least_length(node, Site::Over, &each.over)),
+            branches: match definition.next() {
+                RouteDefinition::Each(each) => self.least_length(node, Site::Next, &each.over),
+                _ => 0,
+            },
+        }
+    }
+
+    fn least_length(&self, node: usize, site: Site, over: &TermDefinition) -> u64 {
+        match &over.kind {
+            TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
+                // Nothing has no elements.
+                [path] if !self.type_of_path(node, site, path).nullable => self.least_items(node, site, path),
+                _ => 0,
+            },
+            _ => least_of_term(self.model.definition, over),
+        }
     }
 
     /// Returns how many elements the list at a path has at least.

@@ -119,6 +119,15 @@ impl StateTypes {
     }
 }
 
+/// How many elements the lists of a node have at least.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LeastLength {
+    /// The list that it goes over, if it is a foreach.
+    pub(crate) elements: u64,
+    /// The list for whose elements it begins branches.
+    pub(crate) branches: u64,
+}
+
 /// Returns how many elements a list that a term yields has at least.
 pub(crate) fn least_of_term(definition: &Definition, term: &TermDefinition) -> u64 {
     match &term.kind {

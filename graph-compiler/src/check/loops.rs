@@ -1,8 +1,11 @@
-//! Runs come to an end: every loop can be left, and the steps suffice for the shortest path.
+//! Runs come to an end: every loop can be left, and the limits suffice for the run that costs least.
+
+use std::time::Duration;
 
 use graph_definition::definition::{Assignment, EdgeList, NodeKind, RouteDefinition, TermKind, TestDefinition};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::{HashMap, HashSet};
+use graph_model::duration::shown;
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::template::Template;
@@ -10,18 +13,23 @@ use graph_model::template::Template;
 use super::assigned::show_path;
 use crate::analysis::Analysis;
 use crate::analysis::branches::begins;
-use crate::analysis::budget::fewest_in_branches;
 use crate::analysis::calls::Caller;
 use crate::analysis::control_flow::ControlFlow;
+use crate::analysis::least::LeastSteps;
 use crate::items::{TaskItem, TaskTarget};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     depth(analysis, diagnostics);
-    let Some(start) = analysis.model.start.filter(|_| analysis.model.is_whole()) else { return };
+    if analysis.model.start.is_none() || !analysis.model.is_whole() {
+        return;
+    }
     let flow = &analysis.control_flow;
-    steps(analysis, flow, start, diagnostics);
-    visits(analysis, flow, diagnostics);
-    nested_steps(analysis, flow, start, diagnostics);
+    let are_too_few = steps(analysis, diagnostics);
+    if !visits(analysis, flow, diagnostics) && !are_too_few {
+        late_edges(analysis, flow, diagnostics);
+    }
+    nested_steps(analysis, diagnostics);
+    deadline(analysis, diagnostics);
     // A hook may end a run after any step; a run that has used up its steps may end successfully.
     let may_be_stopped = analysis.model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::AfterStep));
     if !may_be_stopped && !analysis.model.may_end_anywhere() {
@@ -83,16 +91,46 @@ fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Reports that no run can come to an end within `max_steps`.
-fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics: &mut Diagnostics) {
+/// Reports edges that need a later visit of their node than the limits allow, by `visit.number`.
+fn late_edges(analysis: &Analysis<'_>, flow: &ControlFlow, diagnostics: &mut Diagnostics) {
+    let model = &analysis.model;
+    let settings = &model.definition.settings;
+    let is_raised = model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::Limit));
+    for (at, node) in model.definition.nodes.iter().enumerate() {
+        let (RouteDefinition::First(list), Some(coverage)) = (node.next(), &analysis.coverage[at]) else { continue };
+        let followed = coverage.followed.can_follow.iter().zip(&coverage.followed.first_visit);
+        for (edge, (_, first)) in list.edges.iter().zip(followed).filter(|(_, (can, first))| **can && **first > 1) {
+            let visits = settings.visits.filter(|most| *first > u64::from(*most));
+            // The visits of a run from an entry count from one too.
+            let from: Vec<usize> = model.first().into_iter().chain(model.entries.iter().flatten().copied()).collect();
+            let steps = flow.steps_until(&from, at, *first);
+            let is_beyond = steps > u64::from(settings.max_steps) && !is_raised;
+            let (limit, allowed) = match visits {
+                Some(most) => ("limits.visits", format!("limits: {{ visits: {first} }}` in place of {most}")),
+                None if is_beyond => ("max_steps", format!("max_steps: {steps}` in place of {}", settings.max_steps)),
+                None => continue,
+            };
+            let mut numbers = Vec::new();
+            edge.when.tests(&mut |test| numbers.extend((test.path.value.root == Root::Visit).then_some(test)));
+            let Some(test) = numbers.first() else { continue };
+            let message =
+                format!("this edge is never followed: `{limit}` does not allow {first} visits of `{}`", node.name);
+            diagnostics
+                .lint(code::NEVER_FOLLOWED, model.place(&test.path.span), message)
+                .label("open only on a later visit")
+                .help(format!("compare with a lower number, or allow for it: `{allowed}"));
+        }
+    }
+}
+
+/// Reports that no run can come to an end within `max_steps`; returns whether that is so.
+fn steps(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) -> bool {
     let most = analysis.model.definition.settings.max_steps;
     let raises = analysis.model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::Limit));
-    let Some((along, path)) = flow.fewest_steps(&analysis.model.first()) else { return };
     // Where no path leads to an end, another rule says so.
-    let in_branches = fewest_in_branches(&analysis.model, analysis.flow.branches(), flow, start);
-    let needed = along.max(if in_branches == u64::MAX { 0 } else { in_branches });
+    let Some(LeastSteps { steps: needed, along, path }) = analysis.least().steps() else { return false };
     if needed <= u64::from(most) || raises || analysis.model.may_end_anywhere() {
-        return;
+        return false;
     }
     let definition = analysis.model.definition;
     let span = definition.max_steps.clone().or_else(|| definition.start.as_ref().map(|start| start.span.clone()));
@@ -110,67 +148,101 @@ fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics:
         )
         .label(label)
         .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));
-    if along == needed && path.len() as u64 != needed {
+    if along == needed && (path.len() as u64) < needed {
         diagnostic.note("the conditions on `visit.number` require that a node on it is visited more than once");
     }
+    true
 }
 
-/// Reports that no run can come to an end within `limits.visits`.
-fn visits(analysis: &Analysis<'_>, flow: &ControlFlow, diagnostics: &mut Diagnostics) {
+/// Reports that no run can come to an end within `limits.visits`; returns whether that is so.
+fn visits(analysis: &Analysis<'_>, flow: &ControlFlow, diagnostics: &mut Diagnostics) -> bool {
     let definition = analysis.model.definition;
-    let (Some(most), Some(span)) = (definition.settings.visits, &definition.visits) else { return };
-    let Some(needed) = flow.fewest_visits(&analysis.model.first()) else { return };
+    let (Some(most), Some(span)) = (definition.settings.visits, &definition.visits) else { return false };
+    let rounds = flow.fewest_visits(&analysis.model.first()).map(|needed| (needed, None));
+    let of_lists = analysis.least().visits_of_branches().map(|(needed, node)| (needed, Some(node)));
+    let Some((needed, node)) = rounds.into_iter().chain(of_lists).max_by_key(|(needed, _)| *needed) else {
+        return false;
+    };
     if needed <= u64::from(most) || analysis.model.may_end_anywhere() {
-        return;
+        return false;
     }
+    let (which, why) = match node {
+        None => ("one".to_owned(), "the conditions on `visit.number` require that"),
+        Some(node) => (format!("`{}`", definition.nodes[node].name), "it is visited for each element of a list"),
+    };
     diagnostics
         .lint(
             code::TOO_LOW_LIMIT,
             analysis.model.place(span),
-            format!("no run can end with {most} visits of each node: one is visited {needed} times at least"),
+            format!("no run can end with {most} visits of each node: {which} is visited {needed} times at least"),
         )
-        .note("the conditions on `visit.number` require that")
+        .note(why)
         .help(format!("allow for it: `limits: {{ visits: {needed} }}`"));
+    true
 }
 
 /// Reports that no run can come to an end within `limits.steps` of the graph, or no run of a graph inside within that of its
 /// node.
-fn nested_steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics: &mut Diagnostics) {
+fn nested_steps(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let definition = analysis.model.definition;
-    let along = flow.fewest_steps(&analysis.model.first()).map_or(0, |(steps, _)| steps);
-    let in_branches = fewest_in_branches(&analysis.model, analysis.flow.branches(), flow, start);
-    let needed = along.max(if in_branches == u64::MAX { 0 } else { in_branches });
     if let (Some(most), Some(span)) = (definition.settings.steps, &definition.steps)
-        && needed > u64::from(most)
+        && let Some(needed) = analysis.least().steps_inside().filter(|needed| *needed > u64::from(most))
         && !analysis.model.may_end_anywhere()
     {
-        diagnostics
+        let own = analysis.least().steps().map_or(0, |least| least.steps);
+        let diagnostic = diagnostics
             .lint(
                 code::TOO_LOW_LIMIT,
                 analysis.model.place(span),
                 format!("no run can end within {most} steps: it has at least {needed}"),
             )
             .help(format!("allow for it: `limits: {{ steps: {needed} }}`"));
+        if own < needed {
+            diagnostic.note("the steps of the graphs that run inside count too");
+        }
     }
-    for node in &definition.nodes {
+    for (at, node) in definition.nodes.iter().enumerate() {
         let Some((call, conduct)) = node.call().zip(node.conduct()) else { continue };
         let budget = analysis.model.tool(call).graph.and_then(|graph| graph.budget.as_ref());
         let field = conduct.limit_fields.iter().find(|field| field.value == "steps");
         let (Some(budget), Some(most), Some(field)) = (budget, conduct.limits.steps, field) else { continue };
-        if budget.shortest > u64::from(most) {
+        // The limit is that of all runs that a visit begins.
+        let runs = if node.each().is_some() { analysis.lists[at].elements.max(1) } else { 1 };
+        let needed = budget.shortest_inside.saturating_mul(runs);
+        if needed > u64::from(most) {
+            let whose = match runs {
+                1 => format!("no run of {} can end within {most} steps: it has at least {needed}", call.shown()),
+                _ => format!(
+                    "{runs} runs of {} cannot end within {most} steps: they have at least {needed}",
+                    call.shown()
+                ),
+            };
             diagnostics
-                .lint(
-                    code::TOO_LOW_LIMIT,
-                    analysis.model.place(&field.span),
-                    format!(
-                        "no run of {} can end within {most} steps: it has at least {}",
-                        call.shown(),
-                        budget.shortest
-                    ),
-                )
-                .help(format!("allow for it: `limits: {{ steps: {} }}`", budget.shortest));
+                .lint(code::TOO_LOW_LIMIT, analysis.model.place(&field.span), whose)
+                .help(format!("allow for it: `limits: {{ steps: {needed} }}`"));
         }
     }
+}
+
+/// Reports that every run waits longer than its deadline.
+fn deadline(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let definition = analysis.model.definition;
+    let (Some(most), Some(span)) = (definition.settings.deadline_ms, &definition.deadline) else { return };
+    let Some(needed) = analysis.least().waits_ms().filter(|needed| *needed > most) else { return };
+    // One wait that is too long is reported where it is.
+    let is_reported = definition.nodes.iter().any(|node| node.waits_ms().is_some_and(|time| time > most));
+    if is_reported || analysis.model.may_end_anywhere() {
+        return;
+    }
+    let duration = |milliseconds| shown(Duration::from_millis(milliseconds));
+    diagnostics
+        .lint(
+            code::TOO_LOW_LIMIT,
+            analysis.model.place(span),
+            format!("no run can end within {}: it waits for {} at least", duration(most), duration(needed)),
+        )
+        .note("waits that follow each other add up, also those of graphs that run inside")
+        .help("let it wait for less, or raise `limits.deadline`");
 }
 
 /// Returns the keys whose values a node of a loop may change. A key is left out if the node writes the value that it already

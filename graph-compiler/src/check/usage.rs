@@ -78,7 +78,7 @@ fn check_graph(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     if given.peek().is_none() {
         return;
     }
-    let all = budget(model, analysis.flow.branches(), &analysis.coverage, &analysis.control_flow);
+    let all = budget(analysis.least(), &analysis.coverage);
     // Without a budget, no run can end, which another rule reports.
     let Some(all) = all else { return };
     for GraphLimit { name, limit, of, show } in given {

@@ -8,17 +8,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use graph_definition::definition::{self, Definition, NodeDefinition, NodeKind, RouteDefinition, ValueSchema};
+use graph_definition::definition::{self, Definition, NodeDefinition, RouteDefinition, ValueSchema};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity};
 use graph_definition::hash::HashMap;
 use graph_definition::verify::{DefinitionOrigin, verify};
 use graph_model::capability::Capability;
 use graph_model::condition::Condition;
 use graph_model::name::ItemId;
-use graph_model::program::{ItemType, OnError, Verb};
+use graph_model::program::{ItemType, OnBranchError, OnError, Verb};
 
 use super::{Examined, Project, display_name};
 use crate::analysis::calls::{needs, task_names};
+use crate::analysis::types::least_of_term;
 use crate::check::Wanted;
 use crate::graph::InnerGraph;
 use crate::items::{InnerKeys, Nested, TaskName};
@@ -38,12 +39,28 @@ struct NestingStep {
     calls: Option<ItemId>,
     /// The targets of its edges.
     next: Vec<usize>,
+    /// The first nodes of branches that surely begin here, each of which has to end.
+    always: Vec<usize>,
     /// Whether a run may end at it.
     ends: bool,
     /// The targets of a failure; `None` if it ends the run.
     failed: Option<Vec<usize>>,
     /// The nodes that follow when a wait has lasted its time, and instead if too few branches can arrive.
     otherwise: Vec<usize>,
+}
+
+impl NestingStep {
+    /// Whether a run can end that is at the node. `ends` says the same of the other nodes, and `can_end` of the items.
+    fn can_end(&self, ends: &[bool], can_end: &impl Fn(&ItemId) -> bool) -> bool {
+        let returns = self.calls.as_ref().is_none_or(can_end);
+        let leads_to_end = |nodes: &[usize]| nodes.iter().any(|&node| ends[node]);
+        // If failures continue along the edges, they may end the run there too.
+        if self.ends && (returns || self.failed.as_ref() == Some(&self.next)) {
+            return true;
+        }
+        let goes_on = returns && self.always.iter().all(|&node| ends[node]) && leads_to_end(&self.next);
+        goes_on || leads_to_end(self.failed.as_deref().unwrap_or_default()) || leads_to_end(&self.otherwise)
+    }
 }
 
 impl Steps {
@@ -53,58 +70,63 @@ impl Steps {
         let index = |name: &str| by_name.get(name).copied();
         let start = index(definition.start.as_ref()?.value.as_str())?;
         let goes_on = definition.settings.on_error == OnError::Continue;
+        // Otherwise a branch may fail or be cut, and the run continues without it.
+        let is_cut = |node: &NodeDefinition| {
+            node.quorum.is_some() || node.cancels().is_some() || node.on_branch_error() == Some(OnBranchError::Collect)
+        };
+        let needs_all = !definition.nodes.iter().any(is_cut);
         let step = |node: &NodeDefinition| {
+            let mut always = Vec::new();
             let (targets, ends): (Vec<&str>, bool) = match node.next() {
                 RouteDefinition::End => (Vec::new(), true),
                 RouteDefinition::To(to) => (vec![to.value.as_str()], false),
-                RouteDefinition::Each(each) => (vec![each.to.value.as_str()], true),
+                RouteDefinition::Each(each) => {
+                    let is_begun = needs_all && least_of_term(definition, &each.over) > 0;
+                    (vec![each.to.value.as_str()], !is_begun)
+                }
                 RouteDefinition::By(by) => {
                     let targets = by.to.iter().filter_map(|(_, to)| Some(to.as_ref()?.value.as_str()));
                     (targets.collect(), by.to.iter().any(|(_, to)| to.is_none()))
                 }
                 RouteDefinition::First(list) | RouteDefinition::All(list) => {
                     let targets = list.edges.iter().filter_map(|edge| Some(edge.to.as_ref()?.value.as_str()));
-                    let always = list.edges.iter().any(|edge| matches!(edge.when, Condition::Always));
-                    (targets.collect(), !always || list.edges.iter().any(|edge| edge.to.is_none()))
+                    let sure = || list.edges.iter().filter(|edge| matches!(edge.when, Condition::Always));
+                    if needs_all && matches!(node.next(), RouteDefinition::All(_)) {
+                        let targets = sure().filter_map(|edge| index(edge.to.as_ref()?.value.as_str()));
+                        always.extend(targets);
+                    }
+                    (targets.collect(), sure().next().is_none() || list.edges.iter().any(|edge| edge.to.is_none()))
                 }
             };
             let next: Vec<usize> = targets.into_iter().filter_map(index).collect();
             // A foreach may have no items.
-            let calls = match &node.kind {
-                NodeKind::Action(action) if action.call.executes_tool() => action.call.id().cloned(),
-                _ => None,
-            };
+            let is_called = node.each().is_none_or(|each| least_of_term(definition, &each.over) > 0);
+            let call = node.call().filter(|call| is_called && call.executes_tool());
+            let calls = call.and_then(|call| call.id()).cloned();
             let failed = match node.on_error() {
                 Some(to) => index(to.value.as_str()).map(|to| vec![to]),
                 None => goes_on.then(|| next.clone()),
             };
             let otherwise = node.on_timeout().into_iter().chain(node.fewer());
             let otherwise = otherwise.filter_map(|to| index(to.value.as_str())).collect();
-            NestingStep { calls, next, ends, failed, otherwise }
+            NestingStep { calls, next, always, ends, failed, otherwise }
         };
         Some(Self { start, nodes: definition.nodes.iter().map(step).collect() })
     }
 
     /// Whether a run can end. `can_end` says the same of each item that its nodes execute.
     fn can_end(&self, can_end: &impl Fn(&ItemId) -> bool) -> bool {
-        let mut seen = vec![false; self.nodes.len()];
-        let mut waiting = vec![self.start];
-        while let Some(node) = waiting.pop() {
-            if std::mem::replace(&mut seen[node], true) {
-                continue;
+        let mut ends = vec![false; self.nodes.len()];
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for at in (0..self.nodes.len()).rev() {
+                let is_end = self.nodes[at].can_end(&ends, can_end);
+                changed |= is_end && !ends[at];
+                ends[at] |= is_end;
             }
-            let NestingStep { calls, next, ends, failed, otherwise } = &self.nodes[node];
-            let returns = calls.as_ref().is_none_or(can_end);
-            // If failures continue along the edges, they may end the run there too.
-            if *ends && (returns || failed.as_ref() == Some(next)) {
-                return true;
-            }
-            if returns {
-                waiting.extend(next);
-            }
-            waiting.extend(failed.iter().flatten().chain(otherwise));
         }
-        false
+        ends[self.start]
     }
 }
 

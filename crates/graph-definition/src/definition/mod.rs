@@ -103,6 +103,8 @@ pub struct Definition {
     pub visits: Option<Span>,
     /// The place of `limits.steps`.
     pub steps: Option<Span>,
+    /// The place of `limits.deadline`.
+    pub deadline: Option<Span>,
     /// The limits of the agents that a run calls.
     pub usage: UsageLimits,
     /// The hooks, in the order of the file.
@@ -380,6 +382,7 @@ fn read(
         on_max_steps: config_fields.get("on_max_steps").map(|tree| tree.span.clone()),
         visits: settings::limit_at(fields.get("limits"), "visits"),
         steps: settings::limit_at(fields.get("limits"), "steps"),
+        deadline: settings::limit_at(fields.get("limits"), "deadline"),
         usage,
         hooks,
         state,

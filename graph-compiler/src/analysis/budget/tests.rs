@@ -180,6 +180,8 @@ fn items() -> Items {
         needs: Vec::new(),
         budget: Some(Budget {
             shortest: 1,
+            shortest_inside: 1,
+            shortest_ms: 0,
             steps: 1,
             bounded_by: StepBound::Edges,
             calls: Some(1),

@@ -10,6 +10,8 @@ use graph_model::value::View;
 
 use super::super::super::budget::budget;
 use super::super::super::control_flow::ControlFlow;
+use super::super::super::least::LeastRun;
+use super::super::super::types::LeastLength;
 use super::{Judge, Model, Random};
 use crate::graph::StepBound;
 
@@ -185,7 +187,9 @@ fn number(error: &LastError) -> u64 {
 pub(super) fn assert_runs(judge: &Judge<'_>, model: &Model<'_>, what: &str) {
     let coverage: Vec<_> = judge.nodes.iter().map(|_| None).collect();
     let flow = ControlFlow::analyse(model, judge.branches, &coverage);
-    let budget = budget(model, judge.branches, &coverage, &flow);
+    let lists = vec![LeastLength::default(); judge.nodes.len()];
+    let least = LeastRun { model, branches: judge.branches, flow: &flow, lists: &lists };
+    let budget = budget(least, &coverage);
     for entry in judge.graph.settings.entries.keys() {
         for run in 0..RUNS / 4 {
             let played = judge.play(Some(entry), &mut Random(run));
