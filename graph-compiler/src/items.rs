@@ -38,6 +38,8 @@ pub struct Items {
     pub roles: BTreeMap<String, usize>,
     /// The limits of the graph itself, if it is the one that the contract of an agent means.
     pub agent: Option<AgentLimits>,
+    /// How many calls the contract allows whose graph the graph itself is, if it is that of a program.
+    pub most_calls: Option<u64>,
     /// The items that calls start as tasks.
     pub tasks: BTreeMap<TaskName, TaskTarget>,
     /// Whether the graph calls the tools for threads, and the tree has agents that those can be.

@@ -386,6 +386,7 @@ impl Project {
             let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
             items.reachable = reachable;
             items.agent = agent.map(|(_, agent)| agent.limits.clone());
+            items.most_calls = meant.as_ref().and_then(|meant| Some(u64::from(meant.contract.program()?.most_calls)));
             let (tasks, files_of_tasks) = self.tasks(task_names(&definition));
             items.tasks = tasks;
             items.has_threads = calls_threads(&definition) && self.has_agents();

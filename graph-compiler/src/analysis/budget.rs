@@ -102,7 +102,35 @@ fn most_in_run(
         let all = reached.iter().try_fold(0_u64, |all, &node| all.checked_add(numbers[node]?));
         all?.checked_mul(u64::from(most))
     });
-    along.into_iter().chain(any).chain(each).min()
+    along.into_iter().chain(any).chain(each).chain(most_by_rounds(paths, (root, steps), numbers)).min()
+}
+
+/// For how many nodes the lengths of their loops are found: for each, all nodes are traversed.
+const MOST_LOOPED: usize = 64;
+
+/// As [`most_in_run`], by the lengths of loops: between two visits of a node are those of the shortest way back to it. `None` if branches
+/// may visit it at the same time.
+fn most_by_rounds(paths: &Paths<'_, '_>, (root, steps): (usize, u64), numbers: &[Option<u64>]) -> Option<u64> {
+    let reached = reached(paths.control, root);
+    let counted: Vec<usize> = reached.into_iter().filter(|&node| numbers[node] != Some(0)).collect();
+    if !paths.branches.is_empty() || counted.len() > MOST_LOOPED {
+        return None;
+    }
+    let flow = paths.control;
+    let is_in_loop = |node: &usize| flow.is_cyclic(&flow.components[flow.component_of[*node]]);
+    if !counted.iter().any(is_in_loop) {
+        return None;
+    }
+    counted.into_iter().try_fold(0_u64, |all, node| {
+        let visits = match is_in_loop(&node) {
+            true => {
+                let (before, round) = flow.rounds(&[root], node, &|_| 1);
+                steps.checked_sub(before).map_or(0, |left| 1 + left / round.max(1))
+            }
+            false => 1,
+        };
+        all.checked_add(numbers[node]?.checked_mul(visits)?)
+    })
 }
 
 /// Returns the most that the agents of a run use, and the part of it that an agent uses by calls of others.
@@ -118,6 +146,10 @@ fn usage(
         let inside = nodes.iter().fold(AgentUsage::NOTHING, |most, one| most.max(*one));
         let inside = inside.times(Some(u64::from(agent.turns) * MOST_CALLS));
         return (of_agent(agent, CallLimits::default()).plus(inside), inside);
+    }
+    if let Some(calls) = model.items.most_calls {
+        let dearest = nodes.iter().fold(AgentUsage::NOTHING, |most, one| most.max(*one));
+        return (dearest.times(Some(calls)), AgentUsage::NOTHING);
     }
     // A run from an entry has other paths.
     let limit = limit(model);
