@@ -10,6 +10,10 @@ use graph_definition::definition::{AgentContract, Contract, SchemaKind, ValueSch
 use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
 use graph_definition::source::SourceFile;
 use graph_directive::{Directive, InputType};
+use graph_model::capability::Capability;
+use graph_model::name::ItemId;
+use graph_model::program::{ItemType, Verb};
+use graph_model::value::Value;
 use graph_signing::{ItemKind, KeyRing, SignatureError, normalise, verify};
 
 use super::{Project, display_name, whole};
@@ -43,7 +47,7 @@ impl Project {
                 .help("write and sign it, or correct the id; if the space of a user or system has it, set this lint to `allow`");
             return None;
         }
-        if let Err(reason) = self.fitting(&space, &file, contract) {
+        if let Err(reason) = self.fitting(&space, &file, contract, agent) {
             diagnostics
                 .error(code::BAD_DIRECTIVE, place, format!("the agent cannot follow the directive `{id}`: {reason}"))
                 .label(format!("it is `{name}`"))
@@ -65,7 +69,13 @@ impl Project {
     }
 
     /// Reads a directive, and compares it with the contract of the agent that follows it.
-    fn fitting(&self, space: &Path, file: &Path, contract: &Contract) -> Result<(), UnfitDirective> {
+    fn fitting(
+        &self,
+        space: &Path,
+        file: &Path,
+        contract: &Contract,
+        agent: &AgentContract,
+    ) -> Result<(), UnfitDirective> {
         let source = self.read(file).map_err(|problem| UnfitDirective::of(problem.message.clone()))?;
         let text = normalise(&source.text);
         match self.trusted(space, &text) {
@@ -113,7 +123,8 @@ impl Project {
                 Some(_) => None,
             }
         });
-        let problems: Vec<String> = inputs.chain(outputs).collect();
+        let bounds = wider_limits(&directive, agent).into_iter().chain(tools_beyond(&directive, agent));
+        let problems: Vec<String> = inputs.chain(outputs).chain(bounds).collect();
         if problems.is_empty() { Ok(()) } else { Err(UnfitDirective::of(problems.join("; "))) }
     }
 
@@ -131,6 +142,40 @@ impl Project {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns the limits of a directive that the contract of its agent exceeds. Its author signed them, so the agent has to keep to them.
+fn wider_limits(directive: &Directive, agent: &AgentContract) -> Vec<String> {
+    let limits = &agent.limits;
+    let dollars = |micros: u64| micros as f64 / 1e6;
+    let of_contract = [
+        ("turns", Some(f64::from(limits.turns))),
+        ("tokens", limits.tokens.map(|tokens| tokens as f64)),
+        ("spend", limits.spend.map(dollars)),
+    ];
+    let mut wider = Vec::new();
+    for (name, allowed) in of_contract {
+        let Some(most) = directive.limits.get(name).and_then(Value::as_f64) else { continue };
+        match allowed {
+            Some(allowed) if allowed <= most => {}
+            Some(allowed) => wider.push(format!("its limit `{name}` is {most}, and the contract allows {allowed}")),
+            None => wider.push(format!("its limit `{name}` is {most}, and the contract has none")),
+        }
+    }
+    wider
+}
+
+/// Returns the tools of an agent that its directive does not permit, if it has permissions.
+fn tools_beyond(directive: &Directive, agent: &AgentContract) -> Vec<String> {
+    if directive.permissions.is_empty() {
+        return Vec::new();
+    }
+    let is_permitted = |tool: &ItemId| {
+        let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(tool));
+        directive.permissions.iter().any(|pattern| pattern.grants(&capability))
+    };
+    let beyond = agent.tools.iter().filter(|tool| !is_permitted(&tool.value));
+    beyond.map(|tool| format!("it does not permit `{}`, which the contract lists", tool.value)).collect()
 }
 
 /// Why an agent cannot follow a directive.

@@ -157,6 +157,7 @@ fn about_the_directive(tree: &Tree) -> Vec<String> {
 fn the_compiler_compares_a_directive_with_the_contract() {
     let input = |of: &str| (r#"type="array" required="true""#.to_owned(), of.to_owned());
     let output = |text: &str| ("<process>".to_owned(), format!("<outputs>{text}</outputs><process>"));
+    let metadata = |text: &str| ("</metadata>".to_owned(), format!("{text}</metadata>"));
     for ((from, to), expected) in [
         (input(r#"type="array""#), ""),
         (input(r#"type="any" required="true""#), ""),
@@ -182,6 +183,16 @@ fn the_compiler_compares_a_directive_with_the_contract() {
         (
             output(r#"<output name="confidence" type="integer">It</output>"#),
             "its output `confidence` is of the type integer, and by `result_schema` it is a number",
+        ),
+        (metadata(r#"<limits turns="4" tokens="1000" spend="0.1"/>"#), ""),
+        (metadata(r#"<limits turns="9"/><model tier="fast"/>"#), ""),
+        (metadata(r#"<limits turns="2"/>"#), "its limit `turns` is 2, and the contract allows 4"),
+        (metadata(r#"<limits tokens="50"/>"#), "its limit `tokens` is 50, and the contract allows 1000"),
+        (metadata(r#"<limits spend="0.05"/>"#), "its limit `spend` is 0.05, and the contract allows 0.1"),
+        (metadata("<permissions><execute><tool>files/*</tool></execute></permissions>"), ""),
+        (
+            metadata("<permissions><execute><tool>files/read</tool></execute></permissions>"),
+            "it does not permit `files/list`, which the contract lists",
         ),
         (("<process>".to_owned(), "</directive>\n<process>".to_owned()), ""),
         (("version=\"1.0.0\"".to_owned(), String::new()), "`<directive>` has no `version`"),
