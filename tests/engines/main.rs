@@ -8,6 +8,7 @@
 
 mod case;
 mod conditions;
+mod costs;
 mod determinism;
 mod forgeries;
 mod judge;
