@@ -61,8 +61,28 @@ pub struct Interface {
     pub inner: Vec<InnerGraph>,
     /// The upper bounds of a run; `None` where mistakes leave them open.
     pub budget: Option<Budget>,
+    /// The interrupts whose answers approve guarded calls, each with the call.
+    pub approvals: Vec<ApprovingAnswers>,
     /// The contracts that decide what the graph does and that its tables do not have, each as its id and the digest of its text.
     pub(crate) behind: Vec<String>,
+}
+
+/// The answers to an interrupt that approve a guarded call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovingAnswers {
+    /// The node that makes the call.
+    pub node: String,
+    /// Its tool, as messages name it.
+    pub tool: String,
+    /// The node that asks.
+    pub interrupt: String,
+    /// The answers that lead to the call, for some of the other values that edges compare: the parts of them that are compared, as JSON. A
+    /// text or a number stands for others like it.
+    pub answers: Vec<String>,
+    /// The role of those who answer; `None` for any trusted key.
+    pub role: Option<String>,
+    /// How many people sign such an answer.
+    pub count: u32,
 }
 
 /// A signal that a run can receive, or an answer to an interrupt.

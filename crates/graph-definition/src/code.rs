@@ -491,9 +491,11 @@ codes! {
         "A contract with `x-guarded: true` says that a call of its tool needs the approval of a person, unless the graph itself \
          says what the call does. An argument comes from an agent, a tool, a person or an input, and on some path no \
          interrupt shows it. Show it by itself in the payload of an interrupt on each path, before which it has its value, and \
-         let an answer lead elsewhere. Each approval is for one visit of the node. Trusted without an approval are the texts \
-         of the graph itself, inputs with `x-guarded: true`, for which the caller of the graph vouches, and numbers, \
-         booleans and words of an `enum` from functions of the program, signals and answers.";
+         let the answer decide: whatever the other values are, one answer does not lead to the call. Each approval is for one \
+         call, also where a call fails and is made again; where it is made for each element of a list, the payload shows \
+         the list too. Trusted without an approval are the texts of the graph itself, inputs with `x-guarded: true`, for which \
+         the caller of the graph vouches, and numbers, booleans and words of an `enum` from functions of the program, signals \
+         and answers. A parameter that its contract marks with `x-guarded: false` takes any value.";
     REWRITTEN = "G0187", "a value that changes after its approval",
         "An interrupt shows a value that a guarded call uses, and a node may write the value after that: on the way to the \
          call, or in another branch. The call would use something that nobody has seen. Write the value before the \

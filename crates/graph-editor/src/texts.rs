@@ -308,7 +308,11 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("schema", "examples", "for readers"),
     ("schema", "x-sink", "who reads the text as code: a template in it could become a part of the code"),
     ("schema", "x-secret", "whether the value is shown only to those who need it"),
-    ("schema", "x-guarded", "whether the caller of the graph vouches for the input, so that a guarded call may use it"),
+    (
+        "schema",
+        "x-guarded",
+        "whether the caller of the graph vouches for the input, so that a guarded call may use it; at a parameter of a guarded tool, `false`: its value needs no approval",
+    ),
 ];
 
 /// Returns the description of a field.

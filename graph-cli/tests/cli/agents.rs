@@ -195,6 +195,16 @@ fn a_guarded_agent_is_tested_with_answers_and_has_a_budget() {
     assert!(ran.err.contains("G0227"), "a question without a time waits forever: {}", ran.err);
     let is_row = |line: &str| line.starts_with("graphs/shop/merge.yaml") && line.ends_with("  4      900     no bound");
     assert!(ran.out.lines().any(is_row) && ran.out.contains("turns  tokens  spend"), "{}", ran.out);
+    // It says which answers approve what, and by whom.
+    let approval = "graphs/tools/shop/review.yaml: node `call_read` calls `files/read` if `approve_read` is answered by one person \
+                    with any trusted key with `\"approve\"`";
+    assert!(ran.out.lines().any(|line| line == approval), "{}", ran.out);
+    let document: serde_json::Value = serde_json::from_str(&place.graph(&["check", "--budget", "--json"]).out).unwrap();
+    let approvals: Vec<_> = document["budgets"].as_array().unwrap().iter().map(|one| &one["approvals"]).collect();
+    let approval = serde_json::json!({
+        "node": "call_read", "tool": "`files/read`", "interrupt": "approve_read", "answers": ["\"approve\""], "role": null, "count": 1,
+    });
+    assert!(approvals.contains(&&serde_json::json!([approval])), "{document}");
     let answered =
         |decision: &str| format!("    answers: [{{ to: approve_read, answer: {{ decision: {decision} }} }}]\n");
     let refused = TESTS

@@ -165,7 +165,10 @@ config:
         "shortest": 5, "steps": 5, "bounded_by": "edges", "calls": 24, "at_a_time": 4, "levels": 0,
         "turns": 0, "tokens": 0, "spend": "0.00 USD",
     });
-    assert_eq!(document["budgets"], serde_json::json!([{ "graph": "graphs/bounded.yaml", "budget": budget }]));
+    assert_eq!(
+        document["budgets"],
+        serde_json::json!([{ "graph": "graphs/bounded.yaml", "budget": budget, "approvals": [] }])
+    );
     let table = place.graph(&["check", "--budget"]).out;
     assert!(table.contains("graphs/bounded.yaml  5         5      24     4          0\n"), "{table}");
 }
@@ -198,7 +201,10 @@ config:
         "shortest": 3, "steps": 7, "bounded_by": "limits.visits", "calls": 6, "at_a_time": 1, "levels": 0,
         "turns": 0, "tokens": 0, "spend": "0.00 USD",
     });
-    assert_eq!(document["budgets"], serde_json::json!([{ "graph": "graphs/limited.yaml", "budget": budget }]));
+    assert_eq!(
+        document["budgets"],
+        serde_json::json!([{ "graph": "graphs/limited.yaml", "budget": budget, "approvals": [] }])
+    );
     let table = place.graph(&["check", "--budget"]).out;
     assert!(table.contains("7 (limits.visits)"), "{table}");
 }

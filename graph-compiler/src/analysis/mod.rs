@@ -37,6 +37,8 @@ pub(crate) mod type_env;
 pub(crate) mod types;
 mod types_at;
 
+use std::sync::OnceLock;
+
 use graph_definition::definition::{Definition, NodeDefinition, NodeKind, SignalDefinition};
 use graph_model::path::Root;
 
@@ -52,7 +54,7 @@ use types::{LeastLength, StateTypes};
 pub use reads::Site;
 pub use types_at::TypesAt;
 
-use crate::graph::{InnerGraph, Interface, TypedKey, TypedReducer, TypedSignal, TypedTool};
+use crate::graph::{ApprovingAnswers, InnerGraph, Interface, TypedKey, TypedReducer, TypedSignal, TypedTool};
 use crate::items::{InnerKey, Items};
 use crate::types::{Type, TypeKind};
 
@@ -70,6 +72,8 @@ pub(crate) struct Analysis<'d> {
     pub(crate) control_flow: ControlFlow,
     /// For each node, how long its lists are at least.
     pub(crate) lists: Vec<LeastLength>,
+    /// The answers that approve guarded calls, once the rule about them has found them.
+    pub(crate) approvals: OnceLock<Vec<ApprovingAnswers>>,
 }
 
 impl<'d> Analysis<'d> {
@@ -82,7 +86,7 @@ impl<'d> Analysis<'d> {
         let control_flow = ControlFlow::analyse(&model, flow.branches(), &coverage);
         let env = TypeEnv { model: &model, flow: &flow, types: &types };
         let lists = (0..definition.nodes.len()).map(|node| env.least_lengths(node)).collect();
-        Self { model, flow, types, coverage, control_flow, lists }
+        Self { model, flow, types, coverage, control_flow, lists, approvals: OnceLock::new() }
     }
 
     /// Returns what a run costs at least.
@@ -217,6 +221,7 @@ impl<'d> Analysis<'d> {
             exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),
             budget: budget::budget(self.least(), &self.coverage),
+            approvals: self.approvals.get().cloned().unwrap_or_default(),
             behind: self.model.items.behind.clone(),
         }
     }

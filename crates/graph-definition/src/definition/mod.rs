@@ -661,5 +661,12 @@ pub fn parse_trusted_contract(
     // A mark without a value is a mistake, and counts as set.
     let mark = fields.entries.iter().find(|(key, _)| key.name == GUARDED);
     let guarded = mark.is_some_and(|(_, tree)| reader.boolean(tree, "`x-guarded`").unwrap_or(true));
+    if let Some(span) = params.first_unguarded().filter(|_| !guarded) {
+        let place = SourcePlace::new(source, span.clone());
+        reader
+            .diagnostics
+            .error(code::BAD_SCHEMA, place, "`x-guarded: false` does nothing: the tool is not guarded")
+            .help("remove it, or write `x-guarded: true` in the contract, beside `tool_type`");
+    }
     Some(Contract { source: Arc::clone(source), by: by?, description, params, written, result, guarded })
 }

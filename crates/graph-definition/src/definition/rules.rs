@@ -340,7 +340,7 @@ impl ValueSchema {
     }
 
     /// Returns the first rule that a value breaks, in this schema or in a nested one.
-    pub(crate) fn broken_by(&self, value: &Value) -> Option<&SchemaRule> {
+    pub fn broken_by(&self, value: &Value) -> Option<&SchemaRule> {
         let inside = match (&self.kind, value) {
             (SchemaKind::Object(properties), Value::Object(map)) => properties
                 .iter()

