@@ -8,6 +8,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod approvals;
 mod dice;
 mod graphs;
 mod schema;
