@@ -12,8 +12,10 @@ mod find;
 mod interpreters;
 mod numbers;
 mod starters;
+mod substitutions;
 mod texts;
 mod words;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,17 +26,22 @@ use crate::parse::{
 };
 use crate::{Danger, Foreign, How, ProgramArgument, ValueOrigin, names};
 
+use files::Files;
+use substitutions::Substitutions;
+use work::Work;
+
 /// The maximum nesting of commands in texts of other commands.
 const MAX_NESTING: usize = 8;
 
-pub(super) fn command(text: &str, foreign: &Foreign) -> Vec<Danger> {
+/// Follows a command. Returns the dangers, and the steps that it cost.
+pub(super) fn command(text: &str, foreign: &Foreign) -> (Vec<Danger>, usize) {
     let list = match parse::parse(text) {
         Ok(list) => list,
         Err(Unreadable(at)) => {
-            return vec![Danger { origin: ValueOrigin::Anything, how: How::Unreadable, range: at..at }];
+            return (vec![Danger { origin: ValueOrigin::Anything, how: How::Unreadable, range: at..at }], 0);
         }
     };
-    let mut follower = CommandFollower::new(foreign);
+    let mut follower = CommandFollower::new(foreign, text.len());
     follower.gather_constants(&list);
     follower.reads_errors = leads_errors(text);
     let stdin = foreign.stdin.then_some(ValueOrigin::Stdin);
@@ -43,8 +50,10 @@ pub(super) fn command(text: &str, foreign: &Foreign) -> Vec<Danger> {
     })
 }
 
-pub(super) fn program(arguments: &[ProgramArgument<'_>], foreign: &Foreign) -> Vec<Danger> {
-    let mut follower = CommandFollower::new(foreign);
+/// Follows the arguments of a program, as [`command`] does.
+pub(super) fn program(arguments: &[ProgramArgument<'_>], foreign: &Foreign) -> (Vec<Danger>, usize) {
+    let mut follower =
+        CommandFollower::new(foreign, arguments.iter().map(|argument| argument.text.len()).sum::<usize>());
     let words: Vec<ShellWord> = arguments
         .iter()
         .enumerate()
@@ -69,12 +78,12 @@ pub(super) fn program(arguments: &[ProgramArgument<'_>], foreign: &Foreign) -> V
 /// The prefix of the variables that stand for a program's arguments; no variable of a shell has such a name.
 const ARGUMENT: &str = "argument ";
 
-pub(super) fn expands(text: &str, name: &str) -> bool {
-    let Ok(list) = parse::parse(text) else { return false };
-    let mut follower = CommandFollower::new(&Foreign::default());
-    follower.looks_for = Some(name.to_owned());
+pub(super) fn expanded(text: &str) -> BTreeSet<String> {
+    let Ok(list) = parse::parse(text) else { return BTreeSet::new() };
+    let mut follower = CommandFollower::new(&Foreign::default(), text.len());
+    follower.expanded = Some(BTreeSet::new());
     follower.list(&list, None);
-    follower.found
+    follower.expanded.unwrap_or_default()
 }
 
 #[derive(Default)]
@@ -84,7 +93,7 @@ struct CommandFollower {
     /// The untrusted value that the positional parameters may hold.
     positional: Option<ValueOrigin>,
     /// Files that such values were written to.
-    files: BTreeMap<String, ValueOrigin>,
+    files: Files,
     /// Files that programs may have written such values to: their names are arguments of the same program.
     touched: BTreeMap<String, ValueOrigin>,
     /// Variables with the attribute `-i`: each of their values is evaluated.
@@ -100,6 +109,9 @@ struct CommandFollower {
     /// The untrusted values that the functions may print.
     functions: BTreeMap<String, Option<ValueOrigin>>,
     dangers: Vec<Danger>,
+    /// What the substitutions print that were followed in this walk.
+    substitutions: Substitutions,
+    work: Work,
     /// The place of the text that is read, if it is in another text.
     within: Option<Range<usize>>,
     nesting: usize,
@@ -108,7 +120,7 @@ struct CommandFollower {
     /// The untrusted value that the current command may read.
     reads: Tainted,
     /// The text that the current command reads and its place, if that is a literal in the command.
-    here: Option<(String, Range<usize>)>,
+    here: Option<Rc<(String, Range<usize>)>>,
     /// The scripts that the command writes to its own files, by the files' names without directory.
     scripts: BTreeMap<String, BTreeSet<Script>>,
     /// The untrusted value that may be in the names of files.
@@ -123,8 +135,8 @@ struct CommandFollower {
     reads_errors: bool,
     /// Whether the command copies or renames files, so that a value that was written to one may be in another.
     moves: bool,
-    looks_for: Option<String>,
-    found: bool,
+    /// The variables that the command expands, if they are collected.
+    expanded: Option<BTreeSet<String>>,
 }
 
 type Tainted = Option<ValueOrigin>;
@@ -171,19 +183,25 @@ fn note(map: &mut BTreeMap<String, ValueOrigin>, name: &str, origin: &ValueOrigi
 }
 
 impl CommandFollower {
-    fn new(foreign: &Foreign) -> Self {
+    /// A follower of a command with this many bytes.
+    fn new(foreign: &Foreign, length: usize) -> Self {
         let variables =
             foreign.variables.iter().map(|name| (name.clone(), ValueOrigin::Variable(name.clone()))).collect();
-        Self { variables, stdin: foreign.stdin, ..Self::default() }
+        Self { variables, stdin: foreign.stdin, work: Work::new(length), ..Self::default() }
     }
 
-    fn until_settled(mut self, mut walk: impl FnMut(&mut Self)) -> Vec<Danger> {
+    fn until_settled(mut self, mut walk: impl FnMut(&mut Self)) -> (Vec<Danger>, usize) {
         loop {
             let before = self.size();
             self.dangers.clear();
             self.associative = Rc::default();
             self.assigned.clear();
+            self.substitutions.clear();
             walk(&mut self);
+            if self.work.is_over() {
+                let unread = Danger { origin: ValueOrigin::Anything, how: How::Unreadable, range: 0..0 };
+                return (vec![unread], self.work.steps());
+            }
             if self.size() == before {
                 break;
             }
@@ -191,7 +209,7 @@ impl CommandFollower {
         let mut dangers = self.dangers;
         dangers.sort_by_key(|danger| (danger.range.start, danger.range.end));
         dangers.dedup();
-        dangers
+        (dangers, self.work.steps())
     }
 
     /// Returns a measure of the knowledge so far: it only ever grows.
@@ -214,6 +232,7 @@ impl CommandFollower {
 
     /// Returns an untrusted value that a variable of the command holds.
     fn environment(&self) -> Tainted {
+        self.work.scan(self.variables.len());
         self.variables
             .iter()
             .find(|(name, origin)| names::is_variable(name) && is_real(origin))
@@ -228,6 +247,7 @@ impl CommandFollower {
 
     /// Returns the first untrusted variable that a text names, as a value.
     fn named(&self, text: &str) -> Tainted {
+        self.work.scan(text.len());
         let mut words = text.split(|character: char| !(character.is_ascii_alphanumeric() || character == '_'));
         words.find(|word| self.variables.contains_key(*word)).map(|word| match &self.variables[word] {
             ValueOrigin::Variable(name) if !is_real(&self.variables[word]) => ValueOrigin::Variable(name.clone()),
@@ -243,6 +263,7 @@ impl CommandFollower {
 
     /// Returns an untrusted value that a shell would expand in a text.
     fn expanded_in(&self, text: &str) -> Tainted {
+        self.work.scan(text.len() * self.variables.len());
         let is_expanded = |name: &str| ["$", "${", "$("].iter().any(|sign| text.contains(&format!("{sign}{name}")));
         let mut held = self.variables.iter().filter(|(_, origin)| is_real(origin));
         held.find(|(name, _)| names::is_variable(name) && is_expanded(name)).map(|(_, origin)| origin.clone())
@@ -286,8 +307,8 @@ impl CommandFollower {
     }
 
     fn variable(&mut self, name: &str) -> Tainted {
-        if self.looks_for.as_deref() == Some(name) {
-            self.found = true;
+        if let Some(expanded) = &mut self.expanded {
+            expanded.insert(name.to_owned());
         }
         let is_positional = matches!(name, "@" | "*") || name.bytes().all(|byte| byte.is_ascii_digit());
         if is_positional {
@@ -306,7 +327,7 @@ impl CommandFollower {
             let declared = (pipeline.len() > 1).then(|| Rc::clone(&self.associative));
             for command in pipeline {
                 flows = self.command(command, flows.as_ref());
-                self.here = self.literal_output(command);
+                self.here = self.literal_output(command).map(Rc::new);
                 self.is_file = false;
             }
             (self.here, self.is_file) = outer;
@@ -319,6 +340,9 @@ impl CommandFollower {
     }
 
     fn command(&mut self, command: &Command, input: Option<&ValueOrigin>) -> Tainted {
+        if !self.work.begin() {
+            return None;
+        }
         let outer = (std::mem::replace(&mut self.reads, input.cloned()), self.here.clone(), self.is_file);
         // A declaration in a function, a branch or a subshell need not hold behind it.
         let declared = (!matches!(command, Command::Simple(_))).then(|| Rc::clone(&self.associative));
@@ -447,6 +471,15 @@ impl CommandFollower {
 
     /// Judges a simple command: a builtin, a function, or a program.
     fn started(&mut self, words: &[ShellWord], input: Option<&ValueOrigin>) -> Tainted {
+        if !self.work.start(words.len()) {
+            return None;
+        }
+        let printed = self.started_inside(words, input);
+        self.work.end();
+        printed
+    }
+
+    fn started_inside(&mut self, words: &[ShellWord], input: Option<&ValueOrigin>) -> Tainted {
         let (first, arguments) = words.split_first()?;
         if let Some(origin) = self.peek(first).real() {
             self.report(&origin, How::Program, &first.range);

@@ -16,6 +16,7 @@ mod names;
 mod parse;
 mod programs;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -151,12 +152,12 @@ pub fn scan(command: &str, foreign: &Foreign) -> Vec<Danger> {
     if foreign.is_nothing() {
         return Vec::new();
     }
-    follow::command(command, foreign)
+    follow::command(command, foreign).0
 }
 
-/// Whether a command of bash expands a variable itself; false if the command cannot be read.
-pub fn expands(command: &str, name: &str) -> bool {
-    follow::expands(command, name)
+/// Returns the variables that a command of bash expands itself; none if the command cannot be read.
+pub fn expanded(command: &str) -> BTreeSet<String> {
+    follow::expanded(command)
 }
 
 /// An argument of a program that no shell reads.
@@ -173,8 +174,11 @@ pub fn scan_program(arguments: &[ProgramArgument<'_>], foreign: &Foreign) -> Vec
     if foreign.is_nothing() && !arguments.iter().any(|argument| argument.is_foreign) {
         return Vec::new();
     }
-    follow::program(arguments, foreign)
+    follow::program(arguments, foreign).0
 }
+
+#[cfg(test)]
+mod growth;
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ mod heredocs;
 mod words;
 
 use std::ops::Range;
+use std::rc::Rc;
 
 /// The maximum nesting of commands, beyond which the reader gives up.
 const MAX_DEPTH: usize = 64;
@@ -86,13 +87,13 @@ pub(super) enum WordPart {
     Variable(Variable),
     /// `$(…)` and `` `…` ``
     Output {
-        list: CommandList,
+        list: Rc<CommandList>,
         quoted: bool,
         range: Range<usize>,
     },
     /// `<(…)` and `>(…)`
     Process {
-        list: CommandList,
+        list: Rc<CommandList>,
         /// Whether the command around it writes to the process.
         reads: bool,
         range: Range<usize>,
@@ -157,13 +158,20 @@ fn fuel(text: &str) -> usize {
     1000 + 16 * text.len()
 }
 
+/// The place to which the reader may go back, if what it tries to read there is something else.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    at: usize,
+    heredocs: usize,
+}
+
 struct Parser<'t> {
     text: &'t str,
     at: usize,
     end: usize,
     depth: usize,
-    /// The number of constructs that may still be read: the contents of `((` may have to be read twice, and again for
-    /// each `((` inside.
+    /// The number of constructs that may still be read, and of bytes that may be read again: the contents of `((` may have to be
+    /// read twice, and again for each `((` inside.
     fuel: usize,
     /// The here-documents whose text has not come yet.
     heredocs: Vec<Heredoc>,
@@ -207,6 +215,18 @@ impl<'t> Parser<'t> {
 
     fn expect(&mut self, text: &str) -> Parsed<()> {
         if self.take(text) { Ok(()) } else { Err(Unreadable(self.at)) }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark { at: self.at, heredocs: self.heredocs.len() }
+    }
+
+    /// Goes back, to read what follows as something else.
+    fn go_back(&mut self, Mark { at, heredocs }: Mark) -> Parsed<()> {
+        self.fuel = self.fuel.checked_sub(self.at - at).ok_or(Unreadable(self.at))?;
+        self.at = at;
+        self.heredocs.truncate(heredocs);
+        Ok(())
     }
 
     fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
@@ -407,7 +427,7 @@ fn place_parts(parts: &mut [WordPart], range: &Range<usize>) {
             }
             WordPart::Output { list, range: own, .. } | WordPart::Process { list, range: own, .. } => {
                 *own = range.clone();
-                list.iter_mut().flatten().for_each(|command| command.place(range));
+                Rc::make_mut(list).iter_mut().flatten().for_each(|command| command.place(range));
             }
             WordPart::Arithmetic(parts) => place_parts(parts, range),
         }

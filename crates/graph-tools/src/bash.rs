@@ -3,6 +3,8 @@
 //! Values reach the command as environment variables and stdin, or as part of its text where the graph puts them there.
 //! Nothing is searched for templates again.
 
+use std::sync::LazyLock;
+
 use graph_model::value::{FromValue, IndexMap, Value};
 use tokio::process::Command;
 
@@ -43,7 +45,8 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
     process.arg("-c").arg(&params.command);
     let BashParams { command, cwd, env, stdin, ok_exit_codes, .. } = params;
     let setting = Setting { cwd, env, stdin, limits, ok_exit_codes };
-    setting.execute(call, process, "bash", |name| graph_shell::expands(&command, name)).await
+    let expanded = LazyLock::new(|| graph_shell::expanded(&command));
+    setting.execute(call, process, "bash", |name| expanded.contains(name)).await
 }
 
 /// Refuses a command that would read untrusted values as code.

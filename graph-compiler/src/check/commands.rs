@@ -4,6 +4,8 @@
 //! receives outside of its text: in variables, on stdin, as arguments. The runtime checks a command in the same way if
 //! its text is known only at run time, so the compiler passes it the untrusted parts.
 
+use std::cell::LazyCell;
+
 use graph_definition::definition::{
     CallDefinition, Contract, Sink, Spanned, TermDefinition, TermKind, ValueSchema, locate,
 };
@@ -127,7 +129,9 @@ impl Started<'_, '_> {
     fn check_bash<'t>(&self, param: &dyn Fn(&str) -> Option<&'t TermDefinition>, diagnostics: &mut Diagnostics) {
         let command = param("command").map(|term| (term, self.written(term)));
         let texts = command.iter().flat_map(|(_, texts)| texts);
-        let expands = |name: &str| texts.clone().all(|written| graph_shell::expands(&written.text, name));
+        let names = || texts.map(|written| graph_shell::expanded(&written.text)).collect::<Vec<_>>();
+        let expanded = LazyCell::new(names);
+        let expands = |name: &str| expanded.iter().all(|names| names.contains(name));
         let foreign = self.foreign(param, &expands, diagnostics);
         let Some((term, texts)) = &command else { return };
         for written in texts {

@@ -10,6 +10,15 @@ use crate::{How, ValueOrigin};
 impl CommandFollower {
     /// Judges a program and its arguments; returns what it prints.
     pub(super) fn external(&mut self, words: &[ShellWord], input: Option<&ValueOrigin>) -> Tainted {
+        if !self.work.start(words.len()) {
+            return None;
+        }
+        let printed = self.external_inside(words, input);
+        self.work.end();
+        printed
+    }
+
+    fn external_inside(&mut self, words: &[ShellWord], input: Option<&ValueOrigin>) -> Tainted {
         let (first, arguments) = words.split_first()?;
         let tainted_program = self.peek(first);
         self.report_if(&tainted_program, || How::Program, &first.range);
@@ -80,9 +89,7 @@ impl CommandFollower {
 
     /// Judges the file of a program, which the command may have written itself.
     fn program_file(&mut self, first: &ShellWord, path: &str) {
-        let written = if path.contains('/') { self.executed(first) } else { self.files.get(path).cloned() };
-        let named = self.files.iter().find(|(file, _)| file.rsplit('/').next() == Some(path));
-        let written = written.join(named.map(|(_, origin)| origin.clone()));
+        let written = if path.contains('/') { self.executed(first) } else { self.files.named(path) };
         self.report_if(&written, || How::Code(path.to_owned()), &first.range);
         if path.contains('/') {
             self.own_scripts(first, path);
@@ -92,8 +99,7 @@ impl CommandFollower {
     /// Judges the files that a program executes although no argument names them.
     fn implied_files(&mut self, name: &str, first: &ShellWord, texts: &[Option<String>]) {
         for file in programs::own_files(name, texts) {
-            let found = self.files.iter().find(|(path, _)| path.rsplit('/').next() == Some(file));
-            let held = found.map(|(_, origin)| origin.clone()).join(self.scattered.clone());
+            let held = self.files.named(file).join(self.scattered.clone());
             self.report_if(&held, || How::Code(name.to_owned()), &first.range);
         }
     }
@@ -144,7 +150,7 @@ impl CommandFollower {
                 let text = self.text(word);
                 match text.as_deref().map(|text| text.strip_prefix("of=").unwrap_or(text)) {
                     Some(text) if text.starts_with('-') => {}
-                    Some(text) if !text.starts_with("/dev/") => note(&mut self.files, &plain_path(text), origin),
+                    Some(text) if !text.starts_with("/dev/") => self.files.note(&plain_path(text), origin),
                     Some(_) => {}
                     None => self.written(word, origin),
                 }

@@ -1,8 +1,42 @@
 //! Files that values are written to, and that are read or executed.
 
-use super::{CommandFollower, JoinOrigins, Tainted, note};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::{CommandFollower, JoinOrigins, Tainted, is_real, note};
 use crate::parse::{Operation, Redirect, ShellWord, WordPart};
 use crate::{How, ValueOrigin};
+
+/// Files that untrusted values were written to, by their names without directory.
+#[derive(Default)]
+pub(super) struct Files(BTreeMap<String, BTreeMap<String, ValueOrigin>>);
+
+impl Files {
+    /// Notes the value that a file may hold.
+    pub(super) fn note(&mut self, path: &str, origin: &ValueOrigin) {
+        note(self.0.entry(base(path).to_owned()).or_default(), path, origin);
+    }
+
+    /// Returns the value in a file with this name, in any directory.
+    pub(super) fn named(&self, name: &str) -> Tainted {
+        let held = self.0.get(name)?;
+        held.values().find(|origin| is_real(origin)).or_else(|| held.values().next()).cloned()
+    }
+
+    /// Returns the value in any file.
+    pub(super) fn any(&self) -> Tainted {
+        self.values().next().cloned()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &ValueOrigin> {
+        self.0.values().flat_map(BTreeMap::values)
+    }
+}
+
+/// Returns the name of a file without its directory.
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
 
 impl CommandFollower {
     /// Follows redirections; returns the input of the command after them.
@@ -24,7 +58,7 @@ impl CommandFollower {
                 Redirect::Text(word) => {
                     input = self.word(word);
                     self.is_file = false;
-                    self.here = self.text(word).map(|text| (text, word.range.clone()));
+                    self.here = self.text(word).map(|text| Rc::new((text, word.range.clone())));
                 }
                 Redirect::Into(word) => {
                     let path = self.word(word).real();
@@ -61,7 +95,7 @@ impl CommandFollower {
     pub(super) fn written(&mut self, word: &ShellWord, origin: &ValueOrigin) {
         match self.path(word) {
             Some(path) if path.starts_with("/dev/") => {}
-            Some(path) => note(&mut self.files, &plain_path(&path), origin),
+            Some(path) => self.files.note(&plain_path(&path), origin),
             None => self.scattered = self.scattered.take().join(Some(origin.clone())),
         }
     }
@@ -86,7 +120,7 @@ impl CommandFollower {
 
     /// Returns the untrusted value that the command may have written to a file.
     pub(super) fn contents(&self, word: &ShellWord) -> Tainted {
-        let any = || self.scattered.clone().join(self.files.values().next().cloned());
+        let any = || self.scattered.clone().join(self.files.any());
         if word.parts.iter().any(|part| matches!(part, WordPart::Process { .. })) {
             return None;
         }
@@ -94,15 +128,13 @@ impl CommandFollower {
         if self.moves && !path.is_empty() {
             return any();
         }
-        let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        let same = self.files.iter().find(|(file, _)| base(file) == base(&path)).map(|(_, origin)| origin.clone());
+        let same = self.files.named(base(&path));
         same.join(self.scattered.clone().filter(|_| !path.starts_with("/usr/") && !path.starts_with("/bin/")))
     }
 
     /// Returns the untrusted value in a file that is executed.
     pub(super) fn executed(&self, word: &ShellWord) -> Tainted {
-        let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        let touched = self.text(word).and_then(|path| self.touched.get(&base(&path)).cloned());
+        let touched = self.text(word).and_then(|path| self.touched.get(base(&path)).cloned());
         self.contents(word).join(touched)
     }
 

@@ -54,7 +54,7 @@ impl CommandFollower {
     ) -> Tainted {
         let (range, arguments) = (words[0].range.clone(), &words[1..]);
         let given = self.any(arguments).real();
-        let found = given.clone().join(self.created.clone()).join(self.files.values().next().cloned());
+        let found = given.clone().join(self.created.clone()).join(self.files.any());
         let (mut printed, mut is_expression, mut starts, mut at) = (None, false, 0, 0);
         while let Some(word) = arguments.get(at) {
             let text = texts[at].as_deref().unwrap_or_default();

@@ -73,7 +73,7 @@ impl CommandFollower {
             self.code_in_option(name, program, word, input);
         }
         if programs::has_shell_escapes(name) {
-            let code = texts.iter().flatten().chain(self.here.iter().map(|(text, _)| text));
+            let code = texts.iter().flatten().chain(self.here.iter().map(|here| &here.0));
             let reads = code.map(|text| self.expanded_in(text)).fold(None, JoinOrigins::join);
             self.report_if(&reads, || How::Unreadable, &words[0].range);
         }

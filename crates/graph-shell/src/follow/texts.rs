@@ -1,6 +1,7 @@
 //! Texts that are read as commands of bash: of `eval`, of `bash -c`, of scripts.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::files::is_stdin;
 use super::{CommandFollower, JoinOrigins, MAX_NESTING, Tainted, leads_errors};
@@ -10,6 +11,10 @@ use crate::{How, ValueOrigin};
 impl CommandFollower {
     /// Follows code in a text of the command; returns what it prints.
     pub(super) fn nested(&mut self, text: &str, range: &Range<usize>, input: Option<&ValueOrigin>) -> Tainted {
+        self.work.scan(4 * text.len());
+        if !self.work.begin() {
+            return None;
+        }
         let is_given = !self.variables.is_empty() || self.positional.is_some() || input.is_some();
         match parse::parse(text) {
             Ok(_) if self.nesting >= MAX_NESTING && is_given => {
@@ -86,7 +91,7 @@ impl CommandFollower {
         if let [pipeline] = list.as_slice()
             && let [command] = pipeline.as_slice()
         {
-            self.here = self.literal_output(command);
+            self.here = self.literal_output(command).map(Rc::new);
         }
         self.unread(reader, range);
         (self.here, self.is_file) = outer;
@@ -94,8 +99,8 @@ impl CommandFollower {
 
     /// Judges code that a shell reads and that has no untrusted value in it: it may read a variable. Returns what it prints.
     pub(super) fn unread(&mut self, reader: &str, range: &Range<usize>) -> Tainted {
-        if let Some((text, range)) = self.here.take() {
-            return self.nested(&text, &range, None);
+        if let Some(here) = self.here.take() {
+            return self.nested(&here.0, &here.1, None);
         }
         if !self.is_file {
             let held = self.environment();

@@ -1,7 +1,6 @@
 //! Words: what is in them, and where it is evaluated.
 
 use std::ops::Range;
-use std::rc::Rc;
 
 use super::starters::INPUT;
 use super::{CommandFollower, JoinOrigins, NAMED, Tainted};
@@ -109,19 +108,17 @@ impl CommandFollower {
     }
 
     pub(super) fn part(&mut self, part: &WordPart, range: &Range<usize>) -> Tainted {
+        if !self.work.begin() {
+            return None;
+        }
         match part {
             WordPart::Text(text) => self.named(text),
             WordPart::Variable(variable) => self.expansion(variable),
-            WordPart::Output { list, .. } => {
-                let declared = Rc::clone(&self.associative);
-                let printed = self.list(list, self.substitution_input().as_ref());
-                self.associative = declared;
-                printed
-            }
+            WordPart::Output { list, .. } => self.substitution(list, self.substitution_input()),
             WordPart::Process { list, reads, .. } => {
                 let outer = (self.here.take(), std::mem::take(&mut self.is_file));
                 let input = self.substitution_input().join(if *reads { self.reach() } else { None });
-                let printed = self.list(list, input.as_ref());
+                let printed = self.substitution(list, input);
                 (self.here, self.is_file) = outer;
                 printed
             }

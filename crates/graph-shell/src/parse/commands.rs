@@ -2,7 +2,7 @@
 
 use super::{
     Command, CommandList, Heredoc, Parsed, Parser, Pipeline, RESERVED, Redirect, ShellWord, Simple, Unreadable,
-    WordContext, WordPart, fill_command, fill_heredocs, is_name,
+    WordContext, WordPart, fill_command, fill_heredocs, is_name, name_length,
 };
 
 impl Parser<'_> {
@@ -74,6 +74,8 @@ impl Parser<'_> {
 
     pub(super) fn pipeline(&mut self) -> Parsed<Pipeline> {
         let mut pipeline = Vec::new();
+        // The number of commands that have the texts of their heredocs.
+        let mut filled = 0;
         loop {
             self.blanks();
             match self.reserved_word() {
@@ -109,18 +111,22 @@ impl Parser<'_> {
             }
             self.at += if self.peek_at(1) == Some(b'&') { 2 } else { 1 };
             let texts = self.lines()?;
-            let mut texts = texts.into_iter();
-            pipeline.iter_mut().for_each(|command| fill_command(command, &mut texts));
+            if !texts.is_empty() {
+                let mut texts = texts.into_iter();
+                pipeline[filled..].iter_mut().for_each(|command| fill_command(command, &mut texts));
+                filled = pipeline.len();
+            }
         }
     }
 
     /// Skips the name of a coprocess, which only a compound command can have.
     pub(super) fn name_of_coprocess(&mut self) {
         let rest = &self.text[self.at..self.end];
-        let length = rest.find([' ', '\t']).unwrap_or(rest.len());
+        let length = name_length(rest);
         let behind = rest[length..].trim_start_matches([' ', '\t']);
+        let is_word = length > 0 && behind.len() < rest.len() - length;
         let is_several = ["[[", "(", "{", "if ", "for ", "while ", "until ", "case ", "select "];
-        if is_name(&rest[..length]) && is_several.iter().any(|start| behind.starts_with(start)) {
+        if is_word && is_several.iter().any(|start| behind.starts_with(start)) {
             self.at += rest.len() - behind.len();
         }
     }
@@ -178,7 +184,7 @@ impl Parser<'_> {
             _ => {}
         }
         if self.looks_at("((") {
-            let start = self.at;
+            let (start, mark) = (self.at, self.mark());
             self.at += 2;
             // `((` may also be two subshells.
             if let Ok(parts) = self.arithmetic_until("))") {
@@ -190,7 +196,7 @@ impl Parser<'_> {
                 };
                 return Ok(Command::Arithmetic(word));
             }
-            self.at = start;
+            self.go_back(mark)?;
         }
         if self.take("(") {
             let list = self.list(&[])?;

@@ -10,6 +10,7 @@ impl<'t> Parser<'t> {
     pub(super) fn dollar_inside(&mut self, parts: &mut Vec<WordPart>, quoted: bool) -> Parsed<()> {
         let start = self.at;
         self.at += 1;
+        let mark = self.mark();
         match self.peek() {
             Some(b'(') if self.peek_at(1) == Some(b'(') => {
                 self.at += 2;
@@ -18,7 +19,7 @@ impl<'t> Parser<'t> {
                     return Ok(());
                 }
                 // `$( (…) )`, written without the blank.
-                self.at = start + 1;
+                self.go_back(mark)?;
                 self.output(parts, quoted, start)?;
             }
             Some(b'(') => self.output(parts, quoted, start)?,
@@ -132,10 +133,11 @@ impl<'t> Parser<'t> {
     pub(super) fn output(&mut self, parts: &mut Vec<WordPart>, quoted: bool, start: usize) -> Parsed<()> {
         self.at += 1;
         let outer = std::mem::take(&mut self.heredocs);
-        let list = self.list(&[])?;
+        let list = self.list(&[]);
         self.heredocs = outer;
+        let list = list?;
         self.expect(")")?;
-        parts.push(WordPart::Output { list, quoted, range: start..self.at });
+        parts.push(WordPart::Output { list: list.into(), quoted, range: start..self.at });
         Ok(())
     }
 

@@ -65,7 +65,7 @@ impl Parser<'_> {
 
     /// Reads `name=`, `name+=`, `name[…]=`, if the word begins so, and a list in parentheses behind it.
     pub(super) fn assigns(&mut self, parts: &mut Vec<WordPart>) -> Parsed<Option<Assigns>> {
-        let start = self.at;
+        let (start, mark) = (self.at, self.mark());
         let length = name_length(&self.text[start..self.end]);
         if length == 0 {
             return Ok(None);
@@ -78,13 +78,13 @@ impl Parser<'_> {
             match self.arithmetic_until("]") {
                 Ok(parts) => subscript = Some(parts),
                 Err(_) => {
-                    self.at = start;
+                    self.go_back(mark)?;
                     return Ok(None);
                 }
             }
         }
         if !(self.take("+=") || self.take("=")) {
-            self.at = start;
+            self.go_back(mark)?;
             return Ok(None);
         }
         parts.push(WordPart::Text(self.text[start..self.at].to_owned()));
@@ -98,7 +98,7 @@ impl Parser<'_> {
                 }
                 if self.peek() == Some(b'[') {
                     // `[subscript]=value`
-                    let element = self.at;
+                    let (element, mark) = (self.at, self.mark());
                     self.at += 1;
                     let subscript = self.arithmetic_until("]")?;
                     if self.take("+=") || self.take("=") {
@@ -116,7 +116,7 @@ impl Parser<'_> {
                         });
                         continue;
                     }
-                    self.at = element;
+                    self.go_back(mark)?;
                 }
                 list.push(self.word_with(WordContext::Pattern)?);
             }
@@ -152,7 +152,7 @@ impl Parser<'_> {
                 self.at += 2;
                 let list = self.list(&[])?;
                 self.expect(")")?;
-                parts.push(WordPart::Process { list, reads, range: start..self.at });
+                parts.push(WordPart::Process { list: list.into(), reads, range: start..self.at });
             }
             byte => {
                 if let Some(special @ (b'*' | b'?' | b'[' | b']' | b'{' | b'}')) = byte {
@@ -251,7 +251,7 @@ impl Parser<'_> {
         // The places in it are those of another text.
         let range = start..self.at;
         list.iter_mut().flatten().for_each(|command| command.place(&range));
-        parts.push(WordPart::Output { list, quoted, range });
+        parts.push(WordPart::Output { list: list.into(), quoted, range });
         Ok(())
     }
 }
