@@ -10,6 +10,8 @@ mod computed;
 #[cfg(unix)]
 mod edit;
 #[cfg(unix)]
+mod growth;
+#[cfg(unix)]
 mod mcp;
 mod new;
 #[cfg(unix)]

@@ -42,7 +42,12 @@ impl Place {
 
     /// The command, with an empty stdin and with no environment variables except `HOME` and `PATH`.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_graph"));
+        self.command_of(env!("CARGO_BIN_EXE_graph"), arguments)
+    }
+
+    /// Another program, in the same way.
+    pub(crate) fn command_of(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(arguments).current_dir(self.root()).env_clear().env("HOME", self.root()).stdin(Stdio::null());
         // Where programs are, and where a measurement of coverage collects what ran.
         for name in ["PATH", "LLVM_PROFILE_FILE"] {

@@ -17,6 +17,10 @@ use super::model::Model;
 /// The maximum number of visits of a graph, for each of its nodes.
 const MOST_VISITS: usize = 64;
 
+/// The maximum size of the joins of a graph: the sum, over its joins, of the branches of its fan-out times the nodes of the graph.
+/// Each join knows of each branch which nodes it may visit.
+const MOST_JOINED: usize = 64 << 20;
+
 /// The frame outside of all fan-outs.
 pub(crate) const OUTSIDE: usize = 0;
 
@@ -150,12 +154,16 @@ impl Branches {
             branches,
             visits: HashMap::default(),
             frames: HashMap::default(),
+            depths: vec![0],
+            shallowest: vec![usize::MAX; count],
             open: Vec::new(),
             arrived: BTreeMap::new(),
+            unknown: vec![Vec::new(); count],
             reached: Vec::new(),
         };
         explorer.explore(start);
         let mut branches = explorer.finish();
+        branches.refuse_large_joins(model);
         for (fan, join) in branches.closing.iter().enumerate() {
             // A quorum does not need every branch.
             if join.is_some_and(|join| nodes[join].quorum.is_some()) {
@@ -165,6 +173,22 @@ impl Branches {
         branches.find_late(model);
         branches.find_faults(model);
         branches
+    }
+
+    /// Reports the join at which the joins of the graph are too large together. Then none of them has a place.
+    fn refuse_large_joins(&mut self, model: &Model<'_>) {
+        let mut size = 0;
+        let is_too_large = |(_, place): &(usize, &Option<JoinPlace>)| {
+            let branches = place.map_or(0, |place| model.successors(place.fan).count());
+            size += branches * self.places.len();
+            size > MOST_JOINED
+        };
+        let Some((node, _)) = self.places.iter().enumerate().find(is_too_large) else { return };
+        self.faults.push(BranchFault::Tangled { node });
+        self.places.fill(None);
+        self.closing.fill(None);
+        self.reach.clear();
+        self.arrivals.clear();
     }
 
     /// Whether the graph has branches or joins.
@@ -643,10 +667,16 @@ struct Explorer<'m, 'd> {
     branches: Branches,
     visits: HashMap<Visit, usize>,
     frames: HashMap<BranchFrame, usize>,
+    /// For each frame, how many frames are around it.
+    depths: Vec<usize>,
+    /// For each node that fans out, the least depth of the frames of its branches.
+    shallowest: Vec<usize>,
     /// The visits that are still to be followed.
     open: Vec<usize>,
     /// For each join, the visits that lead to it, each with the frame in which they come to it.
     arrived: BTreeMap<usize, Vec<(Option<usize>, usize)>>,
+    /// For each join, the nodes that lead to it and can be reached, without those that a path was found to lead to.
+    unknown: Vec<Vec<usize>>,
     reached: Vec<bool>,
 }
 
@@ -673,6 +703,13 @@ impl Explorer<'_, '_> {
     fn explore(&mut self, start: usize) {
         let roots = self.roots(start);
         self.reached = reached(self.model, &roots);
+        for node in (0..self.reached.len()).filter(|&node| self.reached[node]) {
+            for next in self.model.onward(node) {
+                if !self.model.definition.nodes[next].waits_for.is_empty() {
+                    self.unknown[next].push(node);
+                }
+            }
+        }
         for root in roots {
             self.branches.roots.push(self.branches.visits.len());
             self.go(None, root, OUTSIDE);
@@ -749,6 +786,9 @@ impl Explorer<'_, '_> {
     fn frame(&mut self, frame: BranchFrame) -> usize {
         *self.frames.entry(frame).or_insert_with(|| {
             self.branches.frames.push(frame);
+            let depth = self.depths[frame.outer] + 1;
+            self.depths.push(depth);
+            self.shallowest[frame.fan] = self.shallowest[frame.fan].min(depth);
             self.branches.frames.len() - 1
         })
     }
@@ -776,14 +816,7 @@ impl Explorer<'_, '_> {
 
     /// Finds the fan-outs of joins whose sources are all known, and visits these joins. Returns whether there are any.
     fn place(&mut self, waiting: &[usize]) -> bool {
-        let nodes = 0..self.reached.len();
-        let is_known = |node: usize| !self.branches.of_node[node].is_empty();
-        let is_ready = |join: usize| {
-            nodes
-                .clone()
-                .all(|node| is_known(node) || !self.reached[node] || !self.model.onward(node).any(|next| next == join))
-        };
-        let mut ready: Vec<usize> = waiting.iter().copied().filter(|&join| is_ready(join)).collect();
+        let mut ready: Vec<usize> = waiting.iter().copied().filter(|&join| self.is_ready(join)).collect();
         if ready.is_empty() {
             // Each of them has a source behind one of them.
             if self.branches.faults.is_empty() {
@@ -793,14 +826,15 @@ impl Explorer<'_, '_> {
         }
         let fans: Vec<(usize, Option<usize>)> = ready.iter().map(|&join| (join, self.fan_of(join))).collect();
         // A path behind the join of an inner fan-out may lead to a join of the fan-outs around it.
-        let is_around = |fan: usize, inner: usize| {
-            fan != inner && self.branches.visits(inner).any(|(_, visit)| self.is_inside(visit.frame, fan))
-        };
-        let has_inner = |fan: Option<usize>| {
-            let inner = fans.iter().filter_map(|(_, inner)| *inner);
-            fan.is_some_and(|fan| inner.into_iter().any(|inner| is_around(fan, inner)))
-        };
-        let fans: Vec<(usize, Option<usize>)> = fans.iter().copied().filter(|(_, fan)| !has_inner(*fan)).collect();
+        let mut has_inner = vec![false; self.reached.len()];
+        if fans.len() > 1 {
+            for inner in each_once(fans.iter().filter_map(|(_, fan)| *fan)) {
+                let around = self.branches.visits(inner).flat_map(|(_, visit)| self.branches.frames(visit.frame));
+                around.filter(|around| around.fan != inner).for_each(|around| has_inner[around.fan] = true);
+            }
+        }
+        let fans: Vec<(usize, Option<usize>)> =
+            fans.iter().copied().filter(|(_, fan)| fan.is_none_or(|fan| !has_inner[fan])).collect();
         let mut is_any = false;
         for &(join, fan) in &fans {
             let Some(fan) = fan else {
@@ -824,8 +858,21 @@ impl Explorer<'_, '_> {
         is_any
     }
 
+    /// Whether a path is known to each node that leads to a join and can be reached.
+    fn is_ready(&mut self, join: usize) -> bool {
+        let unknown = &mut self.unknown[join];
+        // A node that was known stays known.
+        while unknown.last().is_some_and(|&node| !self.branches.of_node[node].is_empty()) {
+            unknown.pop();
+        }
+        unknown.is_empty()
+    }
+
     fn is_inside(&self, frame: usize, fan: usize) -> bool {
-        self.branches.frames(frame).any(|around| around.fan == fan)
+        // Frames further out than all branches of the fan-out are not inside of it.
+        let deep = self.depths[frame].saturating_sub(self.shallowest[fan]).saturating_add(1);
+        let is_deep_enough = self.depths[frame] >= self.shallowest[fan];
+        is_deep_enough && self.branches.frames(frame).take(deep).any(|around| around.fan == fan)
     }
 
     /// Returns the innermost fan-out that everything that comes to a join is inside of.

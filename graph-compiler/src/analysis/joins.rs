@@ -98,7 +98,14 @@ impl Joins {
             return Self::default();
         }
         let count = model.definition.nodes.len();
-        let finder = Finder { model, touches, branches };
+        let mut sources = vec![Vec::new(); count];
+        for node in (0..count).filter(|&node| branches.visits(node).next().is_some()) {
+            for next in model.onward(node).filter(|&next| branches.place(next).is_some()) {
+                sources[next].push(node);
+            }
+        }
+        sources.iter_mut().for_each(Vec::dedup);
+        let finder = Finder { model, touches, branches, sources };
         let joins = (0..count).map(|node| finder.join(node)).collect();
         Self { joins, beside: finder.beside() }
     }
@@ -123,31 +130,24 @@ struct Finder<'m, 'd> {
     model: &'m Model<'d>,
     touches: &'m [Vec<usize>],
     branches: &'m Branches,
+    /// For each join, the nodes that lead to it.
+    sources: Vec<Vec<usize>>,
 }
 
 impl Finder<'_, '_> {
-    fn sources(&self, join: usize) -> Vec<usize> {
-        let leads = |node: &usize| {
-            self.branches.visits(*node).next().is_some() && self.model.onward(*node).any(|next| next == join)
-        };
-        (0..self.model.definition.nodes.len()).filter(leads).collect()
-    }
-
     /// Finds the join of a node.
     fn join(&self, node: usize) -> Option<NodeJoin> {
         let JoinPlace { fan, closes } = self.branches.place(node)?;
-        let regions: Vec<Vec<bool>> = self
-            .model
-            .successors(fan)
-            .map(|first| self.region(first, |next| next == node || self.leaves(fan, next)))
-            .collect();
+        let leaves = self.leaves(fan);
+        let regions: Vec<Vec<bool>> =
+            self.model.successors(fan).map(|first| self.region(first, |next| next == node || leaves(next))).collect();
         let begun = self.is_begun(fan);
-        let sources = self.sources(node);
+        let sources = self.sources[node].clone();
         let touched: Vec<Vec<usize>> = regions.iter().map(|region| self.touched(region)).collect();
         // All branches of a list begin with the same edge, so each runs concurrently with others of the same nodes.
         let is_list = matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_));
         let branch = |(edge, first): (usize, usize)| {
-            let ends = self.ends(first, node);
+            let ends = self.ends(first, node, &leaves);
             let is_over = ends.is_some();
             JoinedBranch {
                 edge,
@@ -185,14 +185,17 @@ impl Finder<'_, '_> {
         }
     }
 
-    /// Whether a path leaves a fan-out at a node: the join that closes it, or a join of a fan-out around it.
-    fn leaves(&self, fan: usize, node: usize) -> bool {
-        let Some(place) = self.branches.place(node) else { return false };
-        let is_around = || {
-            let frames = self.branches.visits(fan).flat_map(|(_, visit)| self.branches.frames(visit.frame));
-            frames.into_iter().any(|frame| frame.fan == place.fan)
-        };
-        if place.fan == fan { place.closes } else { is_around() }
+    /// Returns whether a path leaves a fan-out at a node: the join that closes it, or a join of a fan-out around it.
+    fn leaves(&self, fan: usize) -> impl Fn(usize) -> bool {
+        let mut is_around = vec![false; self.model.definition.nodes.len()];
+        for (_, visit) in self.branches.visits(fan) {
+            self.branches.frames(visit.frame).for_each(|frame| is_around[frame.fan] = true);
+        }
+        move |node| match self.branches.place(node) {
+            Some(place) if place.fan == fan => place.closes,
+            Some(place) => is_around[place.fan],
+            None => false,
+        }
     }
 
     /// Returns the nodes that may be visited starting at a node, up to nodes at which the branch `ends`.
@@ -215,7 +218,7 @@ impl Finder<'_, '_> {
 
     /// Returns where a branch may end before a join; `None` if it may still run, or have left the fan-out, when the join is
     /// visited, or if it neither arrives nor ends.
-    fn ends(&self, first: usize, join: usize) -> Option<BranchEnds> {
+    fn ends(&self, first: usize, join: usize, leaves: impl Fn(usize) -> bool) -> Option<BranchEnds> {
         let nodes = &self.model.definition.nodes;
         let JoinPlace { fan, closes } = self.branches.place(join)?;
         let mut seen = vec![false; nodes.len()];
@@ -225,7 +228,7 @@ impl Finder<'_, '_> {
                 arrives = true;
                 continue;
             }
-            if self.leaves(fan, node) {
+            if leaves(node) {
                 // A join that closes its fan-out waits for branches that leave it, too: they end there.
                 if closes { continue } else { return None }
             }
@@ -259,7 +262,8 @@ impl Finder<'_, '_> {
         let mut others: HashMap<(usize, BranchLabel), Vec<usize>> = HashMap::default();
         let mut of_branch = |fan: usize, label: BranchLabel| -> Vec<usize> {
             let touched = touched.entry(fan).or_insert_with(|| {
-                let region = |first| self.touched(&self.region(first, |next| self.leaves(fan, next)));
+                let leaves = self.leaves(fan);
+                let region = |first| self.touched(&self.region(first, &leaves));
                 self.model.successors(fan).map(region).collect()
             });
             let is_list = matches!(nodes[fan].next(), RouteDefinition::Each(_));
@@ -279,7 +283,8 @@ impl Finder<'_, '_> {
         // beside the nodes behind their own join.
         if self.branches.partial().next().is_some() || self.branches.has_late() {
             for (node, keys) in beside.iter_mut().enumerate() {
-                let concurrent = (0..nodes.len()).filter(|&other| self.branches.are_concurrent(node, other));
+                let writers = (0..nodes.len()).filter(|&other| !self.touches[other].is_empty());
+                let concurrent = writers.filter(|&other| self.branches.are_concurrent(node, other));
                 *keys =
                     sorted(keys.drain(..).chain(concurrent.flat_map(|other| self.touches[other].clone())).collect());
             }
