@@ -8,7 +8,6 @@
 
 mod cron;
 
-use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, ToSpan};
 

@@ -17,6 +17,7 @@ use super::stored::{self, Access};
 use super::stored_run::{own_graph, verifying_key};
 use super::{plain, read, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::output;
 
 #[derive(Args)]
 pub(crate) struct AnswerArguments {
@@ -69,7 +70,7 @@ pub(crate) fn run(arguments: &AnswerArguments) -> CommandResult {
     let Some(path) = &arguments.store else {
         match arguments.signed_without_store() {
             Err(refused) => return refused.say(),
-            Ok(envelope) => out!("{envelope}"),
+            Ok(envelope) => out_text!("{envelope}"),
         }
         return Ok(CommandOutcome::Well);
     };
@@ -98,11 +99,11 @@ pub(crate) fn run(arguments: &AnswerArguments) -> CommandResult {
         };
         match arguments.signed(&graph, &open) {
             Err(refused) => return refused.say(),
-            Ok(Some(envelope)) => out!("{envelope}"),
+            Ok(Some(envelope)) => out_text!("{envelope}"),
             Ok(None) if arguments.print => return Err(Error::new("name the answer to print: `--json JSON`")),
             Ok(None) => {
                 let open: Vec<Value> = open.iter().map(shown).collect();
-                out!("{:#}", json!({"success": true, "run_id": arguments.run, "open": open}));
+                out_json!(json!({"success": true, "run_id": arguments.run, "open": open}));
             }
         }
         Ok(CommandOutcome::Well)
@@ -135,7 +136,7 @@ impl AnswerArguments {
         if let (Value::Object(done), Value::Object(result)) = (&mut done, result) {
             done.extend(result);
         }
-        out!("{done:#}");
+        out_json!(done);
         Ok(CommandOutcome::Well)
     }
 
@@ -263,11 +264,15 @@ impl From<Error> for AnswerRefusal {
     }
 }
 
+/// The maximum number of characters of a text in the note about what is signed.
+const MOST_IN_NOTE: usize = 1_000;
+
 /// Says to a person what they sign.
 fn say_what_is_signed(node: &str, wait: &str, run: &RunId, payload: &Value, answer: &Value) {
+    let shown = output::question_line(payload, MOST_IN_NOTE);
     err!(
         "{}",
-        plain(&format!("note: you answer `{node}` ({wait}) of run `{run}`, which shows {payload}, with {answer}"))
+        plain(&format!("note: you answer `{node}` ({wait}) of run `{run}`, which shows {shown}, with {answer}"))
     );
 }
 
@@ -288,6 +293,6 @@ fn shown(question: &Question) -> Value {
         "count": count,
         "opened": time(*opened),
         "due": due.map(time),
-        "payload": payload,
+        "payload": output::amounts_first(payload.clone()),
     })
 }

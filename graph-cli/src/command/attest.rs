@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &AttestArguments) -> CommandResult {
     let envelope = tokio.block_on(attest(machine, run, &**store, key, encryption_key.as_ref(), &by))?;
     match &arguments.output {
         Some(path) => replace(path, &format!("{envelope}\n"))?,
-        None => out!("{envelope}"),
+        None => out_text!("{envelope}"),
     }
     Ok(CommandOutcome::Well)
 }
@@ -92,7 +92,7 @@ pub(crate) fn verify(arguments: &VerifyAttestationArguments) -> CommandResult {
         }
     }
     if arguments.json {
-        out!("{}", attestation.statement);
+        out_json_line!(attestation.statement);
         return Ok(CommandOutcome::Well);
     }
     let Attestation { run, status, steps, graph, digest, by, records, .. } = &attestation;

@@ -126,7 +126,7 @@ fn ls(arguments: &CacheLsArguments) -> CommandResult {
     let (_, all) = arguments.of.open()?;
     if arguments.json {
         let shown: Vec<Value> = all.iter().map(FoundEntry::as_json).collect();
-        out!("{:#}", json!({"success": true, "entries": shown, "count": all.len()}));
+        out_json!(json!({"success": true, "entries": shown, "count": all.len()}));
     } else {
         all.iter().for_each(|found| out!("{}", found.line()));
     }
@@ -154,7 +154,7 @@ fn clear(arguments: &CacheClearArguments) -> CommandResult {
     if arguments.json {
         let keys: Vec<Digest> = meant.iter().map(|found| found.key).collect();
         let result = json!({"success": true, "dry_run": dry_run, "removed": keys, "count": keys.len()});
-        out!("{result:#}");
+        out_json!(result);
         return Ok(CommandOutcome::Well);
     }
     let done = if *dry_run { "would remove" } else { "removed" };

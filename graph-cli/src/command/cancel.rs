@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &CancelArguments) -> CommandResult {
             let CancelArguments { run, .. } = arguments;
             let status = found.as_ref().map_or(Status::Running, |found| found.status).name();
             let pid = holder.as_ref().and_then(|holder| holder.process);
-            out!("{:#}", json!({"success": true, "run_id": run, "pid": pid, "method": "store", "status": status}));
+            out_json!(json!({"success": true, "run_id": run, "pid": pid, "method": "store", "status": status}));
         }
         Ok((Some(holder), None)) => {
             out!("asked {holder}, to stop the run `{}` after the step that it is at", arguments.run);
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &CancelArguments) -> CommandResult {
         }
         Err(error) if arguments.json => {
             let error = error.to_string();
-            out!("{:#}", json!({"success": false, "run_id": arguments.run, "error": error}));
+            out_json!(json!({"success": false, "run_id": arguments.run, "error": error}));
         }
         Err(_) => {}
     }

@@ -77,8 +77,8 @@ impl CheckArguments {
     fn report(&self, findings: &Findings, fixed: &fix::Fixed) -> CommandOutcome {
         match self.format() {
             FindingsFormat::Human => human::report(findings, fixed, self.extras()),
-            FindingsFormat::Json => out!("{:#}", json::document(findings, fixed, self.extras())),
-            FindingsFormat::Sarif => out!("{:#}", sarif::document(findings)),
+            FindingsFormat::Json => out_json!(json::document(findings, fixed, self.extras())),
+            FindingsFormat::Sarif => out_json!(sarif::document(findings)),
         }
         let (errors, warnings) = findings.counts();
         CommandOutcome::of(errors == 0 && (warnings == 0 || !self.deny_warnings))

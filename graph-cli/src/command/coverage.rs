@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &CoverageArguments) -> CommandResult {
     }
     reports.iter().for_each(show_failures);
     match arguments.json {
-        true => out!("{:#}", document(&graphs, all, counts.is_well() && is_enough)),
+        true => out_json!(document(&graphs, all, counts.is_well() && is_enough)),
         false => human(&graphs, all),
     }
     if let Some(percent) = arguments.fail_under.filter(|_| !is_enough) {

@@ -9,8 +9,8 @@ use graph_runtime::history::traversal;
 use graph_runtime::{Machine, RunId};
 use serde_json::to_string_pretty;
 
+use super::replace;
 use super::stored_run::{RunLocation, StoredRunArguments, named, own_graph};
-use super::{plain, replace};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &DiagramArguments) -> CommandResult {
     match &arguments.output {
         Some(path) => replace(path, &text)?,
         // A terminal obeys nothing that a graph says.
-        None => text.trim_end().lines().for_each(|line| out!("{}", plain(line))),
+        None => out_text!("{}", text.trim_end()),
     }
     Ok(CommandOutcome::Well)
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &EditArguments) -> CommandResult {
     if arguments.json {
         let mut edit = edit_json(&edited);
         edit["run"] = json!(arguments.run);
-        out!("{edit}");
+        out_json_line!(edit);
     } else {
         let (run, store) = (&arguments.run, arguments.store.display());
         let key = if arguments.access.encryption_key.is_some() { " --encryption-key FILE" } else { "" };

@@ -20,11 +20,11 @@ pub(crate) fn run(arguments: &ExpandArguments) -> CommandResult {
     let file = working.join(&arguments.graph);
     let compilation = Project::around(&working, &file).compile(&file);
     for diagnostic in &compilation.diagnostics {
-        err!("{}\n", diagnostic.render_coloured());
+        err_coloured!(diagnostic);
     }
     if compilation.diagnostics.iter().any(|one| one.severity == Severity::Error) {
         return Ok(CommandOutcome::Problems);
     }
-    out!("{}", graph_compiler::format(&compilation.expand()).trim_end());
+    out_text!("{}", graph_compiler::format(&compilation.expand()).trim_end());
     Ok(CommandOutcome::Well)
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> CommandResult {
         return Ok(CommandOutcome::Well);
     };
     match named(written) {
-        Ok(code) => out!("{}: {}\n\n{}", code.id, code.title, text(code)),
+        Ok(code) => out_text!("{}: {}\n\n{}", code.id, code.title, text(code)),
         Err(problem) => {
             err!("error: {problem}");
             return Ok(CommandOutcome::Problems);

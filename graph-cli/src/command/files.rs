@@ -140,7 +140,7 @@ fn rebuild(arguments: &FilesRebuildArguments) -> CommandResult {
         let failed: Vec<Value> =
             failed.iter().map(|(run, error)| json!({"run_id": run, "error": error.to_string()})).collect();
         let result = json!({"success": failed.is_empty(), "rebuilt": rebuilt, "failed": failed});
-        out!("{result:#}");
+        out_json!(result);
     } else {
         rebuilt.iter().for_each(|run| out!("rebuilt the files of {run}"));
     }
@@ -179,7 +179,7 @@ fn verify(arguments: &FilesVerifyArguments) -> CommandResult {
             "success": is_well, "run_id": run, "graph_id": graph, "differing": differing,
             "error": problem, "transcript_bytes": bytes,
         });
-        out!("{result:#}");
+        out_json!(result);
     } else if is_well {
         out!("{run}: its files are what its journal says, and signed by {}", signer.fingerprint());
     }

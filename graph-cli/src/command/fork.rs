@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
         error => Error::from(error),
     })?;
     if arguments.json {
-        out!("{}", json!({"run": run, "from": arguments.run, "step": arguments.step}));
+        out_json_line!(json!({"run": run, "from": arguments.run, "step": arguments.step}));
     } else {
         let store = arguments.store.display();
         out!("{run} begins in {}; continue with `graph run GRAPH --store {store} --resume {run}`", arguments.run);

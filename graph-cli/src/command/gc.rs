@@ -59,13 +59,10 @@ struct Removed {
 pub(crate) fn run(arguments: &GcArguments) -> CommandResult {
     let Removed { runs, shrunk, bytes } = stored::tokio()?.block_on(attempt(arguments))?;
     if arguments.json {
-        out!(
-            "{:#}",
-            json!({
-                "success": true, "dry_run": arguments.dry_run, "removed": runs, "count": runs.len(),
-                "shrunk": shrunk, "bytes_before": bytes.0, "bytes": bytes.1,
-            })
-        );
+        out_json!(json!({
+            "success": true, "dry_run": arguments.dry_run, "removed": runs, "count": runs.len(),
+            "shrunk": shrunk, "bytes_before": bytes.0, "bytes": bytes.1,
+        }));
         return Ok(CommandOutcome::Well);
     }
     let done = if arguments.dry_run { "would remove" } else { "removed" };

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::stored::{self, Access};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::output;
 
 #[derive(Args)]
 pub(crate) struct InboxArguments {
@@ -60,8 +61,7 @@ pub(crate) fn run(arguments: &InboxArguments) -> CommandResult {
     let waits = || waits.iter().zip(&proposed);
     if arguments.json {
         let open: Vec<Value> = waits().filter_map(|(row, proposed)| shown(row, proposed)).collect();
-        out!(
-            "{:#}",
+        out_json!(
             json!({"success": true, "open": open, "count": open.len(), "next": next.as_ref().map(Cursor::as_str)})
         );
         return Ok(CommandOutcome::Well);
@@ -69,12 +69,7 @@ pub(crate) fn run(arguments: &InboxArguments) -> CommandResult {
     let head = ["run", "wait", "node", "graph", "role", "sign", "until", "asks"].map(str::to_owned);
     let rows: Vec<[String; 8]> =
         std::iter::once(head).chain(waits().filter_map(|(one, proposed)| row(one, proposed))).collect();
-    let widths: [usize; 8] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
-    for row in &rows {
-        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        out!("{}", line.join("  ").trim_end());
-    }
+    output::write_table(&rows, 8);
     if let Some(next) = next {
         out!("there are more: `--after '{}'`", next.as_str());
     }
@@ -132,6 +127,15 @@ fn signers(count: u32, proposed: &[Proposal]) -> String {
     }
 }
 
+/// The maximum number of characters of a text in a question.
+const MOST_IN_QUESTION: usize = 60;
+
+/// Returns a question as its cell of the table shows it.
+fn question(payload: &str) -> String {
+    let value: Option<Value> = serde_json::from_str(payload).ok();
+    value.map_or_else(|| payload.to_owned(), |value| output::question_line(&value, MOST_IN_QUESTION))
+}
+
 fn row(row: &WaitRow, proposed: &[Proposal]) -> Option<[String; 8]> {
     let WaitRow { run, graph, wait, .. } = row;
     let Ask { role, count, payload, .. } = wait.ask.as_ref()?;
@@ -143,6 +147,6 @@ fn row(row: &WaitRow, proposed: &[Proposal]) -> Option<[String; 8]> {
         role.clone().unwrap_or_else(|| "anybody".to_owned()),
         signers(*count, proposed),
         wait.due.map_or_else(String::new, shown_time),
-        super::plain(payload),
+        question(payload),
     ])
 }

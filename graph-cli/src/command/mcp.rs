@@ -165,7 +165,7 @@ impl ServeArguments {
             let mut walk = find_graphs(&root);
             walk.files.extend(find_contract_graphs(&root));
             for problem in walk.problems(&root) {
-                err!("{}\n", problem.render_coloured());
+                err_coloured!(problem);
             }
             for file in walk.files {
                 match library.graph(&file) {

@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> CommandResult {
         Error::new(format!("run {run}: {}{}", Error::from(error), if is_another { help } else { "" }))
     })?;
     if arguments.json {
-        out!("{:#}", as_json(&arguments.run, &replayed));
+        out_json!(as_json(&arguments.run, &replayed));
     } else {
         say(&arguments.run, &replayed);
     }

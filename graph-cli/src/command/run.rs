@@ -34,7 +34,7 @@ use serde_json::json;
 use super::stored_run::{found, not_found};
 use super::{signing_key, stored, stored_run};
 use crate::outcome::Error;
-use crate::output::UNDONE;
+use crate::output::{self, UNDONE};
 use authority::Authority;
 use background::{Handover, Log};
 use caching::CachingArguments;
@@ -193,6 +193,7 @@ pub(crate) fn refuse(message: &str) {
 
 fn print(result: &Value, pretty: bool, code: u8) -> ExitCode {
     let text = if pretty { format!("{result:#}\n") } else { format!("{result}\n") };
+    let text = output::json_text(&text);
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => code.into(),
@@ -390,7 +391,7 @@ pub(super) fn load(named: &Path, voice: Voice) -> Result<(Library, Interpreted, 
 /// Writes diagnostics to stderr.
 pub(super) fn show(diagnostics: &[Diagnostic]) {
     for diagnostic in diagnostics {
-        err!("{}\n", diagnostic.render_coloured());
+        err_coloured!(diagnostic);
     }
 }
 

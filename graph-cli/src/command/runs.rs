@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::stored::{self, Access};
 use crate::outcome::{CommandOutcome, CommandResult};
+use crate::output;
 
 #[derive(Args)]
 pub(crate) struct RunsArguments {
@@ -58,17 +59,12 @@ pub(crate) fn run(arguments: &RunsArguments) -> CommandResult {
     let runs: Vec<RunSummary> = runs.into_iter().filter(|run| filter.accepts(run)).collect();
     if arguments.json {
         let shown: Vec<_> = runs.iter().map(stored::as_json).collect();
-        out!("{:#}", json!({"success": true, "runs": shown, "count": runs.len()}));
+        out_json!(json!({"success": true, "runs": shown, "count": runs.len()}));
         return Ok(CommandOutcome::Well);
     }
     let head = ["run", "graph", "status", "records", "changed", "running on"].map(str::to_owned);
     let rows: Vec<[String; 6]> = std::iter::once(head).chain(runs.iter().map(row)).collect();
-    let widths: [usize; 6] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
-    for row in &rows {
-        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        out!("{}", line.join("  ").trim_end());
-    }
+    output::write_table(&rows, 6);
     Ok(CommandOutcome::Well)
 }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::stored::{self, Access};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::output;
 
 #[derive(Args)]
 pub(crate) struct SchedulesArguments {
@@ -55,7 +56,7 @@ pub(crate) fn run(arguments: &SchedulesArguments) -> CommandResult {
         Ok(schedules) => schedules,
         Err(error) => {
             for diagnostic in &error.diagnostics {
-                err!("{}\n", diagnostic.render_coloured());
+                err_coloured!(diagnostic);
             }
             return Ok(CommandOutcome::Problems);
         }
@@ -63,17 +64,12 @@ pub(crate) fn run(arguments: &SchedulesArguments) -> CommandResult {
     let listed = stored::tokio()?.block_on(list(arguments, schedules))?;
     if arguments.json {
         let shown: Vec<Value> = listed.iter().map(shown).collect();
-        out!("{:#}", json!({"success": true, "schedules": shown, "count": shown.len()}));
+        out_json!(json!({"success": true, "schedules": shown, "count": shown.len()}));
         return Ok(CommandOutcome::Well);
     }
     let head = ["schedule", "graph", "cron", "zone", "next", "last", "run"].map(str::to_owned);
     let rows: Vec<[String; 7]> = std::iter::once(head).chain(listed.iter().flat_map(rows)).collect();
-    let widths: [usize; 7] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
-    for row in &rows {
-        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        out!("{}", line.join("  ").trim_end());
-    }
+    output::write_table(&rows, 7);
     Ok(CommandOutcome::Well)
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &SchemaArguments) -> CommandResult {
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Error::new(error.to_string()))?;
     match &arguments.output {
         Some(file) => replace(file, &format!("{text}\n"))?,
-        None => out!("{text}"),
+        None => out_text!("{text}"),
     }
     Ok(CommandOutcome::Well)
 }

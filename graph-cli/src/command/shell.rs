@@ -26,7 +26,7 @@ pub(crate) struct ManArguments {
 pub(crate) fn completions(arguments: &CompletionsArguments) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut CommandLine::command(), "graph", &mut script);
-    out!("{}", String::from_utf8_lossy(&script).trim_end());
+    out_text!("{}", String::from_utf8_lossy(&script).trim_end());
     Ok(CommandOutcome::Well)
 }
 

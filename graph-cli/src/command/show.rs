@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::stored_run::{OpenedStore, StoredRunArguments, own_graph, start_of};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::output;
 
 #[derive(Args)]
 pub(crate) struct ShowArguments {
@@ -34,7 +35,7 @@ pub(crate) fn run(arguments: &ShowArguments) -> CommandResult {
     if let Some(step) = arguments.step {
         let entry = entry_of(&opened, &arguments.run, Some(step), arguments.graph.as_ref())?;
         if arguments.json {
-            out!("{:#}", entry_json(&arguments.run, &entry));
+            out_json!(entry_json(&arguments.run, &entry));
         } else {
             say_entry(&arguments.run, &entry);
         }
@@ -50,13 +51,10 @@ pub(crate) fn run(arguments: &ShowArguments) -> CommandResult {
         let RecordedOutcome { digest, meaning, status, output, error, node, code, .. } = &outcome;
         let meaning = meaning.map(|meaning| meaning.to_hex());
         let outcome = json!({"status": status.name(), "output": output, "error": error, "node": node, "code": code});
-        out!(
-            "{:#}",
-            json!({
-                "run": arguments.run, "graph": graph, "digest": digest.to_hex(), "meaning": meaning, "entry": entry,
-                "checkpoints": list, "outcome": outcome,
-            })
-        );
+        out_json!(json!({
+            "run": arguments.run, "graph": graph, "digest": digest.to_hex(), "meaning": meaning, "entry": entry,
+            "checkpoints": list, "outcome": outcome,
+        }));
     } else {
         let from = entry.map_or_else(String::new, |entry| format!(", from the entry `{entry}`"));
         out!("{} of `{graph}`{from}", arguments.run);
@@ -95,7 +93,7 @@ fn say_entry(run: &RunId, entry: &HistoryEntry) {
     for error in &entry.errors {
         out!("continued after step {}, where `{}` failed: {}", error.step, error.node, error.error);
     }
-    out!("{:#}", entry.state);
+    out_json!(entry.state);
 }
 
 fn checkpoint_json(one: &Checkpoint) -> Value {
@@ -185,17 +183,8 @@ fn table(all: &[Checkpoint]) {
         }
         rows.extend(edits);
     }
-    rows.iter_mut().flatten().for_each(shorten);
-    let mut widths = [0; 7];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for row in rows {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        out!("{}", cells.join("  ").trim_end());
-    }
+    rows.iter_mut().flatten().for_each(first_line);
+    output::write_table(&rows, 7);
 }
 
 /// Says until when a visit waits.
@@ -204,15 +193,11 @@ fn waits_until(visit: &Visited) -> String {
     due.map_or_else(|| " (waits)".to_owned(), |due| format!(" (waits until {})", timestamp::milliseconds(due)))
 }
 
-/// The maximum number of characters in a cell of the table.
-const MOST_IN_CELL: usize = 120;
-
-/// Cuts a text to its first line, and that to what a cell may have.
-fn shorten(cell: &mut String) {
-    let line = cell.lines().next().unwrap_or_default();
-    let short: String = line.chars().take(MOST_IN_CELL).collect();
-    if short.len() < cell.len() {
-        *cell = format!("{short}…");
+/// Cuts a text to its first line.
+fn first_line(cell: &mut String) {
+    if let Some(end) = cell.find(['\n', '\r']) {
+        cell.truncate(end);
+        cell.push('…');
     }
 }
 
@@ -271,7 +256,7 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
             found.iter().map(|one| json!({"path": one.path, "before": one.before, "after": one.after})).collect();
         let place = |(run, _): &StepPlace, entry: &HistoryEntry| json!({"run": run, "step": entry.step});
         let (before, after) = (place(&first, &before), place(&second, &after));
-        out!("{:#}", json!({"before": before, "after": after, "differences": list}));
+        out_json!(json!({"before": before, "after": after, "differences": list}));
     } else if found.is_empty() {
         out!("nothing differs");
     } else {

@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &SignalArguments) -> CommandResult {
     if arguments.json {
         let (is_already, is_taken) = (already.is_some(), already == Some(true));
         let done = json!({"success": true, "run_id": run, "signal": name, "id": id, "order": order, "already": is_already, "taken": is_taken});
-        out!("{done:#}");
+        out_json!(done);
     } else {
         match already {
             None => out!("run `{run}` has the signal `{name}`, with the id `{id}`"),

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::stored;
 use super::stored_run::{OpenedStore, RunLocation, StoredRunArguments, start_time};
 use crate::outcome::{CommandOutcome, CommandResult};
-use crate::output::counted;
+use crate::output::{self, counted};
 
 #[derive(Args)]
 pub(crate) struct StatsArguments {
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &StatsArguments) -> CommandResult {
     if *json {
         let graphs: Vec<Value> = stats.graphs.iter().map(|(id, stats)| graph_json(id, stats)).collect();
         let left_out: Vec<Value> = left_out.iter().map(|one| json!({"run_id": one.run, "error": one.reason})).collect();
-        out!("{:#}", json!({"success": left_out.is_empty(), "graphs": graphs, "left_out": left_out}));
+        out_json!(json!({"success": left_out.is_empty(), "graphs": graphs, "left_out": left_out}));
     } else if stats.graphs.is_empty() && left_out.is_empty() {
         out!("no runs");
     } else {
@@ -133,16 +133,7 @@ fn say(id: &str, stats: &GraphStats) {
             [visits, failures, retries, cached, waits].map(ToString::to_string);
         [node.clone(), visits, failures, retries, cached, waits, waited, p50, p90, p99, max]
     }));
-    let widths: [usize; 11] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
-    for row in &rows {
-        let cell = |(at, (cell, width)): (usize, (&String, usize))| match at {
-            0 => format!("{cell:width$}"),
-            _ => format!("{cell:>width$}"),
-        };
-        let line: Vec<String> = row.iter().zip(widths).enumerate().map(cell).collect();
-        out!("{}", line.join("  ").trim_end());
-    }
+    output::write_table(&rows, 1);
 }
 
 /// Returns percentiles and the maximum as a table shows them; empty texts if there are no durations.

@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &TestArguments) -> CommandResult {
         replace(path, &junit::document(&reports))?;
     }
     match arguments.json {
-        true => out!("{:#}", document(&reports)),
+        true => out_json!(document(&reports)),
         false => out!("{}", counts.line()),
     }
     Ok(CommandOutcome::of(counts.is_well()))
@@ -150,6 +150,6 @@ fn file(report: &FileReport) -> Value {
 /// Shows on stderr the mistakes for which the cases of a graph were not run.
 pub(super) fn show_mistakes(report: &FileReport) {
     for mistake in report.cases.as_ref().err().into_iter().flatten() {
-        err!("{}\n", mistake.render_coloured());
+        err_coloured!(mistake);
     }
 }

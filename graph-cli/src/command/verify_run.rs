@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &VerifyRunArguments) -> CommandResult {
         }
     };
     if arguments.json {
-        out!("{:#}", json!({ "runs": proven.iter().map(as_json).collect::<Vec<_>>() }));
+        out_json!(json!({ "runs": proven.iter().map(as_json).collect::<Vec<_>>() }));
     } else {
         proven.iter().for_each(say);
     }

@@ -97,7 +97,7 @@ async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
             status = Some(end.status);
         }
         match json {
-            true => out!("{}", json!(event)),
+            true => out_json_line!(json!(event)),
             false => teller.tell(&event),
         }
         if output::is_lost() {

@@ -127,7 +127,7 @@ fn schedules_of(library: &Library, id: &str) -> Result<Vec<Schedule>, RunCommand
         Ok(all) => Ok(all.into_iter().filter(|schedule| schedule.graph().as_str() == id).collect()),
         Err(error) => {
             for diagnostic in &error.diagnostics {
-                err!("{}\n", diagnostic.render_coloured());
+                err_coloured!(diagnostic);
             }
             Err(RunCommandFailure::new(PROBLEMS, "the schedules of the tree have mistakes"))
         }

@@ -12,6 +12,8 @@ mod edit;
 #[cfg(unix)]
 mod growth;
 #[cfg(unix)]
+mod hostile;
+#[cfg(unix)]
 mod mcp;
 mod new;
 #[cfg(unix)]

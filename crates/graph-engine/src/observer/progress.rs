@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use graph_model::character::is_invisible;
 use graph_model::name::RunId;
 use graph_model::program::Kind;
 use graph_model::timestamp;
@@ -34,6 +35,9 @@ struct Printer {
     line: String,
 }
 
+/// The maximum number of characters in a line.
+const MOST_IN_LINE: usize = 1_000;
+
 impl Progress {
     /// Writes to stderr, or nothing at all if `RYE_GRAPH_QUIET` is set to a text that is not empty.
     pub fn stderr() -> Self {
@@ -60,7 +64,7 @@ impl Printer {
     fn about(&mut self, run: &RunId, text: fmt::Arguments<'_>) {
         let name = self.runs.get(run).map_or(run.as_str(), |(name, _)| name.as_str());
         self.line.clear();
-        self.line.write_fmt(format_args!("[graph:{name}] {text}\n")).ok();
+        self.line.write_fmt(format_args!("[graph:{name}] {text}")).ok();
         self.write();
     }
 
@@ -68,13 +72,23 @@ impl Printer {
     fn step(&mut self, run: &RunId, step: u64, text: fmt::Arguments<'_>) {
         let (name, nodes) = self.runs.get(run).map_or((run.as_str(), 0), |(name, nodes)| (name.as_str(), *nodes));
         self.line.clear();
-        self.line.write_fmt(format_args!("[graph:{name}] step {step}/{nodes} {text}\n")).ok();
+        self.line.write_fmt(format_args!("[graph:{name}] step {step}/{nodes} {text}")).ok();
         self.write();
     }
 
     /// Writes the line as a whole. One that cannot be written does not stop a run.
     fn write(&mut self) {
-        if let Err(error) = self.out.write_all(self.line.as_bytes()).and_then(|()| self.out.flush()) {
+        // Errors and warnings are texts of tools, and no terminal may obey them.
+        let mut line = String::with_capacity(self.line.len() + 1);
+        for character in self.line.chars().take(MOST_IN_LINE) {
+            if character.is_control() || is_invisible(character) {
+                line.extend(character.escape_unicode());
+            } else {
+                line.push(character);
+            }
+        }
+        line.push('\n');
+        if let Err(error) = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush()) {
             tracing::debug!(%error, "a progress line could not be written");
         }
     }

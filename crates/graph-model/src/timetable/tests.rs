@@ -1,7 +1,7 @@
 //! Ticks, against judges that look at each day or minute by itself.
 
 use jiff::ToSpan;
-use jiff::civil::Weekday;
+use jiff::civil::{DateTime, Weekday};
 
 use super::*;
 
@@ -370,7 +370,7 @@ fn days_are_those_that_a_look_at_each_of_them_finds() {
 /// others.
 #[test]
 fn ticks_are_those_that_a_look_at_each_minute_finds() {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (count, seed) = (number("TIMETABLES", 80), number("SEED", 1));
     let zones = [
         "Europe/Berlin",
@@ -386,7 +386,7 @@ fn ticks_are_those_that_a_look_at_each_minute_finds() {
         "Europe/Dublin",
         "America/St_Johns",
     ];
-    let mut random = Random(seed * 0x9E37_79B9_7F4A_7C15 + 1);
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let (mut found, mut refused) = (0, 0);
     for _ in 0..count {
         let expression = Expression::random(&mut random);

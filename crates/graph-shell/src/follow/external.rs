@@ -2,7 +2,7 @@
 
 use super::files::plain_path;
 use super::numbers::prints_a_number;
-use super::{CommandFollower, JoinOrigins, Tainted, note};
+use super::{CommandFollower, JoinOrigins, Tainted};
 use crate::parse::ShellWord;
 use crate::programs::{self, CARRIERS, COMPOSERS};
 use crate::{How, ValueOrigin};

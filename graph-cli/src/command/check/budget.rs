@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::findings::Findings;
 
-/// Returns a table with one line for each graph.
-pub(super) fn table(findings: &Findings) -> String {
+/// Returns a table with one row for each graph.
+pub(super) fn table(findings: &Findings) -> Vec<Vec<String>> {
     const HEAD: [&str; 9] =
         ["graph", "shortest", "steps", "calls", "at a time", "graphs deep", "turns", "tokens", "spend"];
     let mut rows = vec![HEAD.map(str::to_owned)];
@@ -15,19 +15,15 @@ pub(super) fn table(findings: &Findings) -> String {
     // Most trees have no agents.
     let has_agents = findings.budgets.iter().filter_map(|(_, budget)| budget.as_ref());
     let columns = if has_agents.clone().any(|budget| budget.usage != AgentUsage::NOTHING) { HEAD.len() } else { 6 };
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &[String; 9]| {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let lines = rows.iter().map(line);
+    rows.iter().map(|row| row[..columns].to_vec()).collect()
+}
+
+/// Returns the answers that approve guarded calls, in a line for each call.
+pub(super) fn approvals(findings: &Findings) -> Vec<String> {
     let graphs = findings.budgets.iter().map(|(graph, _)| graph);
     let approvals =
         graphs.zip(&findings.approvals).flat_map(|(graph, all)| all.iter().map(move |one| approved(graph, one)));
-    let mut approvals = approvals.peekable();
-    let gap = approvals.peek().is_some().then(String::new);
-    lines.chain(gap).chain(approvals).collect::<Vec<_>>().join("\n")
+    approvals.collect()
 }
 
 /// Returns which answers approve a guarded call, and by whom, in one line.

@@ -6,20 +6,29 @@ use super::CheckExtras;
 use super::budget;
 use super::findings::Findings;
 use super::fix::Fixed;
+use crate::output;
 
 pub(super) fn report(findings: &Findings, fixed: &Fixed, extras: CheckExtras) {
     for finding in &findings.found {
         // Colours are left out where stderr is not a terminal.
-        err!("{}\n", finding.diagnostic.render_coloured());
+        err_coloured!(finding.diagnostic);
     }
     if let Some(hint) = hint(findings) {
         err!("{hint}\n");
     }
     for line in fixed.lines() {
-        out!("{line}");
+        out_text!("{line}");
     }
     if extras.budget {
-        out!("{}\n", budget::table(findings));
+        output::write_table(&budget::table(findings), usize::MAX);
+        let approvals = budget::approvals(findings);
+        if !approvals.is_empty() {
+            out!("");
+        }
+        for approval in approvals {
+            out!("{approval}");
+        }
+        out!("");
     }
     if extras.meaning {
         for (graph, meaning) in &findings.meanings {

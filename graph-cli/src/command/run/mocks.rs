@@ -45,7 +45,7 @@ impl Mocks {
             all.insert(
                 tool.clone(),
                 answers.map_err(|mistakes| {
-                    mistakes.iter().for_each(|mistake| err!("{}\n", mistake.render_coloured()));
+                    mistakes.iter().for_each(|mistake| err_coloured!(mistake));
                     let error = format!("the answers of `{tool}` in {} have mistakes", path.display());
                     RunCommandFailure { shown: true, ..RunCommandFailure::new(PROBLEMS, error) }
                 })?,

@@ -12,6 +12,7 @@ use similar::{ChangeTag, TextDiff};
 use super::{refuse_revoked, sign_text};
 use crate::command::{plain, read};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::output;
 
 /// The lines that are shown around a change.
 const CONTEXT: usize = 3;
@@ -52,7 +53,7 @@ pub(super) fn run(directories: &[PathBuf], key: &SecretKey, is_sure: bool) -> Co
     let (mut is_sure, mut unsigned) = (is_sure, 0);
     for (at, file) in changed.iter().enumerate() {
         let answer = if is_sure {
-            out!("{}", shown(file));
+            output::write_out(&shown(file));
             Answer::Yes
         } else {
             ask(file, key)?

@@ -37,7 +37,7 @@ impl Teller {
 
     fn begun(&self, run: &RunId, graph: &str, steps: u64) {
         if self.is_json {
-            out!("{}", json!({"event": "begin", "graph_run_id": run, "graph_id": graph, "steps": steps}));
+            out_json_line!(json!({"event": "begin", "graph_run_id": run, "graph_id": graph, "steps": steps}));
         } else {
             out!("{run} ({graph}) continues after {}", counted(steps, "step", "steps"));
         }
@@ -47,12 +47,9 @@ impl Teller {
         if self.is_json {
             let event = if matches!(status, Status::Waiting) { "wait" } else { "end" };
             let status = status.name();
-            out!(
-                "{}",
-                json!({
-                    "event": event, "graph_run_id": run, "graph_id": graph, "status": status, "steps": steps, "error": error,
-                })
-            );
+            out_json_line!(json!({
+                "event": event, "graph_run_id": run, "graph_id": graph, "status": status, "steps": steps, "error": error,
+            }));
             return;
         }
         let steps = counted(steps, "step", "steps");
