@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ pub struct Call {
     pub(crate) item: Option<u64>,
     /// Details that only some calls have; boxed, because a call is made at each step.
     pub(crate) more: Option<Box<More>>,
+    /// Whether its tool has said that it must not be made twice; shared by its clones.
+    pub(crate) once: Arc<AtomicBool>,
 }
 
 /// Details that only some calls have.
@@ -267,7 +270,48 @@ impl Call {
             emitter: None,
             locals: Weak::new(),
         };
-        Self { run: Arc::new(facts), node: 0, tool: 0, step: 1, attempt: 1, item: None, more: None }
+        Self { step: 1, ..Self::of(Arc::new(facts)) }
+    }
+
+    /// A call of a run that is yet to be made.
+    pub(crate) fn of(run: Arc<RunFacts>) -> Self {
+        Self { run, node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None, once: Arc::default() }
+    }
+
+    /// Makes it the `attempt`th call of a tool by a visit.
+    #[inline]
+    pub(crate) fn begin(&mut self, node: u16, tool: u16, step: u64, attempt: u32) {
+        (self.node, self.tool, self.step, self.attempt) = (node, tool, step, attempt);
+        // The word of the tool in one attempt holds for the next ones too.
+        if attempt == 1 {
+            self.once.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// States that the call is about to have an effect that must not happen twice, and that no
+    /// [idempotency key](Self::idempotency_key) protects.
+    ///
+    /// If the call fails after that, or takes longer than it may, the runtime does not make it again by itself: only a `retry` of the
+    /// node or a hook does. A call that was in progress when its process died is made again all the same.
+    ///
+    /// ```
+    /// # use graph_engine::{ActionError, Call};
+    /// # async fn connect() -> std::io::Result<()> { Ok(()) }
+    /// # async fn print_label() -> std::io::Result<String> { Ok(String::new()) }
+    /// async fn label(call: &Call) -> Result<String, ActionError> {
+    ///     // May be made again: nothing is printed yet.
+    ///     connect().await?;
+    ///     call.happens_once();
+    ///     Ok(print_label().await?)
+    /// }
+    /// ```
+    pub fn happens_once(&self) {
+        self.once.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its tool has said that it must not be made twice.
+    pub(crate) fn is_once(&self) -> bool {
+        self.once.load(Ordering::Relaxed)
     }
 
     /// Returns the same call as the `attempt`th, from 1.

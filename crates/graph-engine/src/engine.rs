@@ -923,7 +923,7 @@ impl Engine {
 
 impl StepContext {
     pub(crate) fn slot(&self) -> CallSlot {
-        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
+        let call = Call::of(Arc::clone(&self.facts));
         CallSlot { tool_caller: self.machine.tool_caller(), call, changes: Vec::new() }
     }
 

@@ -144,3 +144,76 @@ fn a_program_dies_with_its_run() {
         wait_until(how, || !lives(&outer) && !lives(&inner));
     }
 }
+
+/// A program that charges, and then takes too long.
+const STALLS: &str = r#"#!/usr/bin/env bash
+IFS= read -r inputs
+echo '{"jsonrpc":"2.0","id":1,"method":"shop/charge","params":{}}' >&0
+IFS= read -r reply
+sleep 20
+"#;
+
+/// A graph that charges, and then takes too long.
+const SELL: &str = r#"version: "1.0.0"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+category: shop
+permissions: [rye.execute.tool.shop.charge, rye.execute.tool.rye.bash]
+config:
+  start: charge
+  nodes:
+    charge: { action: { item_id: shop/charge }, next: tell }
+    tell: { action: { item_id: rye/bash, params: { command: sleep 20 } }, timeout: 1s, retry: 1, next: done }
+    done: { type: return }
+"#;
+
+/// The card is charged once, with one key: a run inside that fails for a passing reason is not made again by itself.
+#[test]
+fn a_graph_or_a_program_that_runs_out_of_time_has_charged_once() {
+    let place = Place::with_key();
+    let charged = place.path("charged");
+    let charge = format!("#!/usr/bin/env bash\necho \"$RYE_IDEMPOTENCY_KEY\" >> {}\necho '{{}}'\n", charged.display());
+    for (name, text) in [("graphs/bin/charge", charge.as_str()), ("graphs/bin/stalls", STALLS)] {
+        place.write(name, text);
+        std::fs::set_permissions(place.path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let contract = |kind: &str, config: &str| {
+        format!(
+            "version: \"1.0.0\"\ntool_type: {kind}\nconfig: {{ {config} }}
+config_schema: {{ type: object, properties: {{}} }}\nresult_schema: {{ type: object, properties: {{}} }}\n"
+        )
+    };
+    let stalls = contract("program", "command: [bin/stalls], calls: [shop/charge], limits: { timeout: 1s }");
+    let outer = |callee: &str| {
+        SELL.split("config:")
+            .next()
+            .unwrap()
+            .replace("[rye", "[rye.execute.tool.shop.*, rye.execute.tool.rye.program.turn, rye")
+            + &format!(
+                "config:
+  start: group
+  nodes:
+    group: {{ action: {{ item_id: {callee} }}, next: done, on_error: late }}
+    done: {{ type: return, output: {{ late: false }} }}
+    late: {{ type: return, output: {{ late: true }} }}\n"
+            )
+    };
+    for (name, text) in [
+        ("graphs/tools/shop/charge.yaml", contract("subprocess", "command: [bin/charge]")),
+        ("graphs/tools/shop/stalls.yaml", stalls),
+        ("graphs/shop/sell.yaml", SELL.to_owned()),
+        ("graphs/shop/outer_sell.yaml", outer("shop/sell")),
+        ("graphs/shop/outer_stalls.yaml", outer("shop/stalls")),
+    ] {
+        place.write(name, &text);
+        assert_eq!(place.graph(&["sign", name]).code, 0);
+    }
+    for name in ["outer_sell", "outer_stalls"] {
+        let file = format!("graphs/shop/{name}.yaml");
+        let ran = place.graph(&["run", &file, "--store", "runs.db"]);
+        assert!(ran.code == 0 && ran.out.contains("\"late\":true"), "{name}: {}{}", ran.out, ran.err);
+        let keys = place.read("charged");
+        assert_eq!(keys.lines().count(), 1, "{name}: {keys}");
+        std::fs::remove_file(&charged).unwrap();
+    }
+}

@@ -7,7 +7,7 @@ use graph_definition::definition::{
 use graph_model::capability::Capability;
 use graph_model::name::ItemId;
 use graph_model::path::Root;
-use graph_model::program::{CONTROL, CallLimits, Event, ItemType, Verb};
+use graph_model::program::{CONTROL, CallLimits, Event, Executor, ItemType, Verb};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
@@ -376,9 +376,12 @@ pub(crate) fn attempts_at(model: &Model<'_>, node: usize) -> Option<u64> {
         NodeKind::Foreach(each) => items(model, each)?,
         _ => 1,
     };
-    let retry = model.retry(definition);
-    let own = retry.as_ref().map_or(1, |retry| u64::from(retry.attempts));
-    let again = retries_by_hooks(model).max(if retry.is_none() { BUILT_IN_RETRIES } else { 0 });
+    let own = definition.conduct().and_then(|conduct| conduct.retry.as_ref());
+    // A graph that the node names is run once, unless the node or a hook says otherwise.
+    let is_graph = definition.call().is_some_and(|call| model.tool(call).by == Executor::Graph);
+    let built_in = if own.is_none() && !is_graph { BUILT_IN_RETRIES } else { 0 };
+    let own = own.map_or(1, |retry| u64::from(retry.attempts));
+    let again = retries_by_hooks(model).max(built_in);
     items.checked_mul(own.checked_add(again)?)
 }
 

@@ -12,7 +12,7 @@ use graph_definition::source::Span;
 use graph_model::capability::Pattern;
 use graph_model::name::{ItemId, StateKey as Name};
 use graph_model::path::{Path, Root};
-use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, Retry, THREAD_DIRECTIVE};
+use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, THREAD_DIRECTIVE};
 use graph_model::reducer::Keep;
 use graph_model::value::Value;
 
@@ -279,16 +279,6 @@ impl<'d> Model<'d> {
     pub(crate) fn tool_index(&self, call: &CallDefinition) -> usize {
         let place = self.tools_by_place.binary_search_by_key(&call.span.start, |(start, _)| *start);
         self.tools_by_place[place.expect("every call was gathered")].1
-    }
-
-    /// Returns how a node's failed calls are retried. An agent or program is not run again unless its node says so: a new run would have
-    /// all limits again.
-    pub(crate) fn retry(&self, node: &NodeDefinition) -> Option<Retry> {
-        let own = node.conduct().and_then(|conduct| conduct.retry.clone());
-        own.or_else(|| {
-            let is_of_contract = self.tool(node.call()?).graph.is_some_and(|graph| graph.is_of_contract);
-            is_of_contract.then(|| Retry { attempts: 1, ..Retry::default() })
-        })
     }
 
     pub(crate) fn tool(&self, call: &CallDefinition) -> &CalledTool<'d> {

@@ -327,7 +327,7 @@ fn build_node(
         on_error,
         output,
         cancels: node.cancels().is_some(),
-        retry: analysis.model.retry(node),
+        retry: conduct.and_then(|conduct| conduct.retry.clone()),
         timeout_ms: conduct.and_then(Conduct::least_timeout_ms),
         limits: conduct.map(|conduct| conduct.limits).unwrap_or_default(),
         remote: conduct.and_then(|conduct| conduct.remote.clone()),

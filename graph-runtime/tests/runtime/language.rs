@@ -143,6 +143,53 @@ async fn transient_failures_are_retried_three_times() {
     assert_eq!(calls.lock().unwrap().len(), 1);
 }
 
+/// A tool that says so is called again only where the author does, also if the node gives the call up, and whatever came before.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_must_not_happen_twice_is_not_repeated_by_itself() {
+    let node =
+        |more: &str| format!(r#"{{"line":2,"does":{{"action":0}},"params":{{"n":2}},"next":[{{"to":"done"}}]{more}}}"#);
+    let own = r#","retry":{"attempts":3,"delay_ms":0}"#;
+    let hook = r#"{"hooks":[{"event":"error","params":{"action":"retry","max_retries":1}}]}"#;
+    let foreach = r#"{"line":2,"does":{"foreach":0},"each":{"over":[1,2],"as":"n","width":1},"params":{"n":"${n}"},"next":[{"to":"done"}]}"#;
+    for (body, settings, says_from, stalls, expected) in [
+        (node(""), "{}", 1, false, 1),
+        (node(""), "{}", 3, false, 3),
+        (node(""), "{}", 9, false, 4),
+        (node(own), "{}", 1, false, 3),
+        (node(""), hook, 1, false, 2),
+        (node(r#","timeout_ms":1000"#), "{}", 1, true, 1),
+        (node(r#","timeout_ms":1000"#), "{}", 9, true, 4),
+        (foreach.to_owned(), "{}", 1, false, 1),
+    ] {
+        let nodes = [
+            ("first", r#"{"line":1,"does":{"action":0},"params":{"n":0},"next":[{"to":"call"}]}"#),
+            ("call", body.as_str()),
+            ("done", r#"{"line":3,"does":"return"}"#),
+        ];
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        let machine = Interpreted::waiting(&Program { nodes: &nodes, settings, ..PROGRAM }, move |call, params| {
+            let (counted, call) = (Arc::clone(&counted), call.clone());
+            Box::pin(async move {
+                if params["n"] == 0 {
+                    // It succeeds, and its word does not hold for the next call.
+                    call.happens_once();
+                    return Ok(params);
+                }
+                if counted.fetch_add(1, Ordering::SeqCst) + 1 == says_from {
+                    call.happens_once();
+                }
+                if stalls {
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                }
+                Err(ActionError::transient("busy"))
+            })
+        });
+        run(machine, json!({})).await.unwrap_err();
+        assert_eq!(calls.load(Ordering::SeqCst), expected, "{body} {settings}, said by call {says_from}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_sets_its_own_retries() {
     let body = r#"{"line":1,"does":{"action":0},"assign":{"a":"${result}"},"next":[{"to":"done"}],"retry":{"attempts":4,"delay_ms":100,"factor":3.0,"max_delay_ms":500,"on":["permanent"]}}"#;

@@ -253,10 +253,7 @@ impl StepContext {
             return self.bounded(Some(HOOK_TIME), self.run_items(tool, request)).await?;
         }
         let mut slot = self.slot();
-        slot.call.node = node;
-        slot.call.tool = request.tool;
-        slot.call.step = step;
-        slot.call.attempt = 1;
+        slot.call.begin(node, request.tool, step, 1);
         let (hook, untrusted) = (Some(hook.name.clone()), hook.untrusted.clone());
         slot.call.more = Some(Box::new(More { hook, untrusted, ..More::default() }));
         let calling = slot

@@ -53,30 +53,22 @@ impl StepContext {
         let planned = self.plan(&visit.activation, &mut made);
         let job = PendingCall { at: &visit.activation, item: None };
         let first = match planned {
-            Err(failure) if self.graph().waits(visit.activation.node) => {
-                visit.warnings.append(&mut made.warnings);
-                visit.at = made.at;
-                (visit.failure, visit.is_unfit) = (Some(self.scrubbed(failure, None)), true);
-                return;
-            }
-            Ok(Planned::Compute | Planned::Finish) => {
-                visit.warnings.append(&mut made.warnings);
-                visit.at = made.at;
-                return;
-            }
-            Ok(Planned::Wait(opening)) => {
-                visit.warnings.append(&mut made.warnings);
-                visit.at = made.at.filter(|_| opening.pause.is_none());
-                (visit.waits, visit.opening) = (true, opening);
-                return;
-            }
-            Ok(Planned::Each { items, width }) => {
-                visit.warnings.append(&mut made.warnings);
-                visit.at = made.at;
-                return Box::pin(self.visit_each(visit, items, width)).await;
-            }
             Ok(Planned::Call(request)) => Ok(request),
-            Err(failure) => Err(failure),
+            Err(failure) if !self.graph().waits(visit.activation.node) => Err(failure),
+            planned => {
+                visit.warnings.append(&mut made.warnings);
+                visit.at = made.at;
+                match planned {
+                    Ok(Planned::Wait(opening)) => {
+                        visit.at = made.at.filter(|_| opening.pause.is_none());
+                        (visit.waits, visit.opening) = (true, opening);
+                    }
+                    Ok(Planned::Each { items, width }) => Box::pin(self.visit_each(visit, items, width)).await,
+                    Ok(_) => {}
+                    Err(failure) => (visit.failure, visit.is_unfit) = (Some(self.scrubbed(failure, None)), true),
+                }
+                return;
+            }
         };
         self.complete(&job, slot, Some(first), &mut made).await;
         if made.failure.is_none() && made.is_over() {
@@ -113,7 +105,7 @@ impl StepContext {
         let failure = visit.failure.take().map(readable);
         let mut made = CallResult { calls: 1, failure, at: visit.at, ..CallResult::default() };
         let job = PendingCall { at: &visit.activation, item: None };
-        if Box::pin(self.tries_again(&job, &mut made)).await {
+        if Box::pin(self.tries_again(&job, slot, &mut made)).await {
             self.complete(&job, slot, None, &mut made).await;
         }
         visit.take(made);
@@ -171,7 +163,7 @@ impl StepContext {
                     None => made.failure = Some(readable(failure)),
                 },
             }
-            if made.broken.is_some() || made.is_interrupted || !Box::pin(self.tries_again(job, made)).await {
+            if made.broken.is_some() || made.is_interrupted || !Box::pin(self.tries_again(job, slot, made)).await {
                 return;
             }
         }
@@ -224,6 +216,8 @@ impl StepContext {
     ) -> Result<Option<Value>, Box<Failure>> {
         let machine = &*self.machine;
         let node = tables(machine.graph()).node(job.at.node);
+        let attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
+        slot.call.begin(job.at.node, request.tool, job.at.number, attempt);
         let tool =
             tables(machine.graph()).tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
         self.permit(tool, &request)?;
@@ -273,10 +267,6 @@ impl StepContext {
                 if let Some(thread) = &thread {
                     self.tell_parent(tool, &mut request, &thread.capabilities);
                 }
-                slot.call.node = job.at.node;
-                slot.call.tool = request.tool;
-                slot.call.step = job.at.number;
-                slot.call.attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
                 slot.call.item = job.item.map(|(index, _)| index);
                 slot.call.more = more(request.id.take(), node.remote.clone(), self.answers(job.at.number));
                 let calling = slot
@@ -429,7 +419,7 @@ impl StepContext {
     }
 
     /// Decides whether a failed call is made again, and waits until it is time for that.
-    async fn tries_again(&self, job: &PendingCall<'_>, made: &mut CallResult) -> bool {
+    async fn tries_again(&self, job: &PendingCall<'_>, slot: &CallSlot, made: &mut CallResult) -> bool {
         let Some(failure) = &made.failure else { return false };
         if self.facts.stop.is_set() || self.is_overdue() {
             made.is_interrupted = true;
@@ -448,10 +438,10 @@ impl StepContext {
             return self.pause(pause, made).await;
         }
         let control = Box::pin(self.error_hooks(job, failure, &class, attempt)).await;
-        // The built-in retries apply only to a node without a retry policy of its own.
-        let control = control.or_else(|| {
-            (node.retry.is_none() && class.retryable).then_some(Control::Retry { max_retries: BUILTIN_RETRIES })
-        });
+        // A nested run would begin again, with other keys for its calls.
+        let is_repeatable = made.run.is_none() && !slot.call.is_once();
+        let repeats = is_repeatable && node.retry.is_none() && class.retryable;
+        let control = control.or_else(|| repeats.then_some(Control::Retry { max_retries: BUILTIN_RETRIES }));
         match control {
             Some(Control::Retry { max_retries }) if made.hook_retries < max_retries => {
                 let pause = class.policy.delay(made.hook_retries, failure.retry_after);

@@ -103,8 +103,8 @@ fn depart<'s>(
     match planned {
         Ok(Planned::Compute) => FastCall::Compute,
         Ok(Planned::Call(Request { tool, mut arguments, .. })) if run.allowed.get(usize::from(tool)) == Some(&true) => {
-            (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, activation.number);
-            (slot.call.attempt, slot.call.more) = (1, None);
+            slot.call.begin(activation.node, tool, activation.number, 1);
+            slot.call.more = None;
             slot.tool_caller.call(tool, &mut arguments, &slot.call).map_or(FastCall::Refused, FastCall::Call)
         }
         _ => FastCall::Refused,

@@ -75,8 +75,8 @@ impl RandomPart {
                 let turns = Some(turns.unwrap_or(u64::from(own)));
                 AgentUsage { turns, tokens, micros }.times(Some(*attempts))
             }
-            // Its call is made again three times if it fails.
-            Self::Run(most) => AgentUsage { turns: Some(4 * most), tokens: Some(4 * most), micros: Some(4 * most) },
+            // It is run once, however it fails.
+            Self::Run(most) => AgentUsage { turns: Some(*most), tokens: Some(*most), micros: Some(*most) },
             Self::Sequence(parts) | Self::All(parts) => {
                 parts.iter().map(Self::most).fold(AgentUsage::NOTHING, AgentUsage::plus)
             }
