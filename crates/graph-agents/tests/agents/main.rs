@@ -10,6 +10,7 @@ mod chat;
 mod contexts;
 mod contracts;
 mod crashes;
+mod effects;
 mod limits;
 mod loops;
 mod random;
