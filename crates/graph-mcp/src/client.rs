@@ -16,19 +16,20 @@ use graph_tools::{McpCall, McpCalls};
 use rmcp::ClientHandler;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, ClientRequest,
-    Implementation, PaginatedRequestParams, ProtocolVersion, ServerResult, Tool,
+    Implementation, PaginatedRequestParams, ProtocolVersion, RequestId, ServerResult, Tool,
 };
 use rmcp::service::{
     ClientLifecycleMode, NotificationContext, Peer, PeerRequestOptions, RoleClient, RunningService, ServiceError,
     serve_client_with_lifecycle,
 };
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::async_rw::AsyncRwTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use serde_json::json;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, broadcast, mpsc, oneshot};
 use tracing::subscriber::NoSubscriber;
+
+use crate::lines::{self, LineTransport, UnreadableLine};
 
 /// The most bytes of a message of a server.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
@@ -125,6 +126,8 @@ pub struct DeclaredTool {
     pub input: Value,
     /// The JSON Schema of its structured result, if it has one.
     pub output: Option<Value>,
+    /// Whether the server says that a call which is made twice has the effect of one: by `readOnlyHint` or `idempotentHint`.
+    pub is_idempotent: bool,
     /// The SHA-256 of the whole declaration.
     pub digest: Digest,
 }
@@ -143,7 +146,11 @@ impl DeclaredTool {
             "outputSchema": output,
             "annotations": tool.annotations,
         });
-        Self { name: tool.name.to_string(), description, input, output, digest: Digest::of(canonical_json(&declared)) }
+        let hints = tool.annotations.as_ref();
+        let is_idempotent =
+            hints.is_some_and(|hints| hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true));
+        let digest = Digest::of(canonical_json(&declared));
+        Self { name: tool.name.to_string(), description, input, output, is_idempotent, digest }
     }
 }
 
@@ -185,7 +192,7 @@ struct McpConnection {
 /// A request to the thread of a connection.
 enum ConnectionRequest {
     Tools(oneshot::Sender<Result<Vec<DeclaredTool>, McpClientError>>),
-    Call { tool: McpTool, params: Map<String, Value>, reply: oneshot::Sender<Result<Value, McpFailure>> },
+    Call { call: Call, tool: McpTool, params: Map<String, Value>, reply: oneshot::Sender<Result<Value, McpFailure>> },
 }
 
 /// Why a call gave no result.
@@ -232,7 +239,7 @@ impl McpServers {
         answer.await.map_err(|_| lost())?
     }
 
-    async fn perform(&self, tool: &McpTool, params: Value) -> Result<Value, ActionError> {
+    async fn perform(&self, call: &Call, tool: &McpTool, params: Value) -> Result<Value, ActionError> {
         let server = self.servers.get(&tool.server).ok_or_else(|| {
             let known: Vec<&str> = self.servers.keys().map(String::as_str).collect();
             let known =
@@ -241,9 +248,9 @@ impl McpServers {
         })?;
         let Value::Object(params) = params else { return Err(ActionError::permanent("the parameters are no object")) };
         let called = async {
-            match server.call(tool, params.clone()).await {
+            match server.call(call, tool, params.clone()).await {
                 // A server that ended since the last call is asked once more.
-                Err(McpFailure::Unsent(_)) => server.call(tool, params).await,
+                Err(McpFailure::Unsent(_)) => server.call(call, tool, params).await,
                 called => called,
             }
         };
@@ -258,8 +265,8 @@ impl McpServers {
 }
 
 impl McpCalls for McpServers {
-    fn call<'a>(&'a self, _: &'a Call, tool: &'a McpTool, params: Value) -> McpCall<'a> {
-        Box::pin(self.perform(tool, params))
+    fn call<'a>(&'a self, call: &'a Call, tool: &'a McpTool, params: Value) -> McpCall<'a> {
+        Box::pin(self.perform(call, tool, params))
     }
 }
 
@@ -279,17 +286,22 @@ impl NamedServer {
         Ok(made)
     }
 
-    async fn call(&self, tool: &McpTool, params: Map<String, Value>) -> Result<Value, McpFailure> {
+    async fn call(&self, call: &Call, tool: &McpTool, params: Map<String, Value>) -> Result<Value, McpFailure> {
         let connection = self.connection().await.map_err(|error| match error {
             McpClientError::Lost { .. } => McpFailure::Transient(error.to_string()),
             error => McpFailure::Permanent(error.to_string()),
         })?;
         let (reply, answer) = oneshot::channel();
         let unsent = || McpFailure::Unsent(self.lost("the connection was closed").to_string());
-        let asked = ConnectionRequest::Call { tool: tool.clone(), params, reply };
+        let asked = ConnectionRequest::Call { call: call.clone(), tool: tool.clone(), params, reply };
         connection.requests.send(asked).await.map_err(|_| unsent())?;
         let closed = || McpFailure::Transient(self.lost("the connection was closed during the call").to_string());
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        let answer = answer.await.unwrap_or_else(|_| Err(closed()));
+        if let Err(McpFailure::Unsent(_)) = &answer {
+            let mut kept = self.connection.lock().await;
+            kept.take_if(|kept| kept.requests.same_channel(&connection.requests));
+        }
+        answer
     }
 }
 
@@ -336,6 +348,8 @@ struct ServerSession {
     server: String,
     peer: Peer<RoleClient>,
     listener: Listener,
+    /// The lines of a program that cannot be read.
+    unreadable: broadcast::Sender<UnreadableLine>,
     /// Its tools, and when it declared them.
     tools: Mutex<Option<(Instant, HashMap<String, DeclaredTool>)>>,
 }
@@ -348,7 +362,17 @@ async fn serve(
     ready: oneshot::Sender<Result<(), McpClientError>>,
 ) {
     let listener = Listener::default();
-    let greeting = tokio::time::timeout(GREETING, connect(&server, &endpoint, listener.clone())).await;
+    let unreadable = lines::unreadable();
+    let mut heard = unreadable.subscribe();
+    let connecting = async {
+        tokio::select! {
+            connected = connect(&server, &endpoint, listener.clone(), &unreadable) => connected,
+            found = wrong_message(&mut heard) => {
+                Err(McpClientError::Wrong { server: server.clone(), reason: shown(&found.reason) })
+            }
+        }
+    };
+    let greeting = tokio::time::timeout(GREETING, connecting).await;
     let late = || McpClientError::Lost { server: server.clone(), reason: "it does not greet in time".to_owned() };
     // A program that was started ends with its connection.
     let (session, _program) = match greeting.unwrap_or_else(|_| Err(late())) {
@@ -359,7 +383,7 @@ async fn serve(
         }
     };
     let peer = session.peer().clone();
-    let open = Arc::new(ServerSession { server, peer: peer.clone(), listener, tools: Mutex::default() });
+    let open = Arc::new(ServerSession { server, peer: peer.clone(), listener, unreadable, tools: Mutex::default() });
     drop(ready.send(Ok(())));
     let mut ended = tokio::time::interval(Duration::from_millis(200));
     loop {
@@ -369,9 +393,9 @@ async fn serve(
                     let open = Arc::clone(&open);
                     tokio::spawn(async move { drop(reply.send(open.list().await)) });
                 }
-                Some(ConnectionRequest::Call { tool, params, reply }) => {
+                Some(ConnectionRequest::Call { call, tool, params, reply }) => {
                     let open = Arc::clone(&open);
-                    tokio::spawn(async move { open.call(tool, params, reply).await });
+                    tokio::spawn(async move { open.call(&call, tool, params, reply).await });
                 }
                 None => break,
             },
@@ -401,7 +425,34 @@ struct StartedServer {
     _group: graph_tools::ProcessGroup,
 }
 
-async fn connect(server: &str, endpoint: &McpEndpoint, listener: Listener) -> Result<Connected, McpClientError> {
+/// Waits for a message that cannot be read. Texts for people are passed over.
+async fn wrong_message(unreadable: &mut broadcast::Receiver<UnreadableLine>) -> UnreadableLine {
+    loop {
+        match unreadable.recv().await {
+            Ok(found) if found.is_message() => return found,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// Waits for a line that cannot be read and may be the answer to a request.
+async fn wrong_answer(unreadable: &mut broadcast::Receiver<UnreadableLine>, request: &RequestId) -> UnreadableLine {
+    loop {
+        match unreadable.recv().await {
+            Ok(found) if found.may_answer(request) => return found,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+async fn connect(
+    server: &str,
+    endpoint: &McpEndpoint,
+    listener: Listener,
+    unreadable: &broadcast::Sender<UnreadableLine>,
+) -> Result<Connected, McpClientError> {
     let unusable = |reason: String| McpClientError::Endpoint { server: server.to_owned(), reason };
     let lost = |reason: String| McpClientError::Lost { server: server.to_owned(), reason: shown(&reason) };
     let lifecycle =
@@ -429,7 +480,7 @@ async fn connect(server: &str, endpoint: &McpEndpoint, listener: Listener) -> Re
             let (Some(read), Some(write)) = (child.stdout.take(), child.stdin.take()) else {
                 return Err(unusable("it has no pipes".to_owned()));
             };
-            let transport = AsyncRwTransport::new_client(read, write).with_max_line_length(MOST_BYTES);
+            let transport = LineTransport::new(read, write, MOST_BYTES, unreadable.clone());
             let program = StartedServer {
                 _child: child,
                 #[cfg(unix)]
@@ -486,7 +537,14 @@ impl ServerSession {
 
     /// Asks for all tools.
     async fn list(&self) -> Result<Vec<DeclaredTool>, McpClientError> {
-        tokio::time::timeout(GREETING, self.pages())
+        let mut unreadable = self.unreadable.subscribe();
+        let listing = async {
+            tokio::select! {
+                tools = self.pages() => tools,
+                found = wrong_message(&mut unreadable) => Err(self.wrong(shown(&found.reason))),
+            }
+        };
+        tokio::time::timeout(GREETING, listing)
             .await
             .unwrap_or_else(|_| Err(self.wrong("does not list its tools in time")))
     }
@@ -532,7 +590,7 @@ impl ServerSession {
             }
             *known = Some((Instant::now(), tools));
         }
-        let McpTool { server, tool: name, schema } = tool;
+        let McpTool { server, tool: name, schema, .. } = tool;
         match known.as_ref().and_then(|(_, tools)| tools.get(name)) {
             Some(declared) if declared.digest == *schema => Ok(declared.clone()),
             Some(_) => Err(McpFailure::Permanent(format!(
@@ -545,28 +603,41 @@ impl ServerSession {
 
     async fn call(
         &self,
+        call: &Call,
         tool: McpTool,
         params: Map<String, Value>,
         mut reply: oneshot::Sender<Result<Value, McpFailure>>,
     ) {
         let answer = tokio::select! {
-            answer = self.answer(&tool, params) => answer,
+            answer = self.answer(call, &tool, params) => answer,
             // The dropped request sends the cancellation.
             () = reply.closed() => return,
         };
         drop(reply.send(answer));
     }
 
-    async fn answer(&self, tool: &McpTool, params: Map<String, Value>) -> Result<Value, McpFailure> {
+    async fn answer(&self, call: &Call, tool: &McpTool, params: Map<String, Value>) -> Result<Value, McpFailure> {
         let declared = self.declared(tool).await?;
+        if self.peer.is_transport_closed() {
+            return Err(McpFailure::Unsent(format!("the server `{}` has ended", self.server)));
+        }
         let request = CallToolRequestParams::new(tool.tool.clone()).with_arguments(params);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(request));
-        let lost = |error: ServiceError| {
-            McpFailure::Transient(format!("the server `{}` did not answer: {}", self.server, shown(&error.to_string())))
-        };
+        let mut unreadable = self.unreadable.subscribe();
+        if !tool.idempotent {
+            call.happens_once();
+        }
+        let lost = |error: ServiceError| self.no_answer(&error);
         let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await.map_err(lost)?;
-        let cancelling = CancelOnServer { peer: self.peer.clone(), id: Some(sent.id.clone()) };
-        let answer = sent.await_response().await;
+        let id = sent.id.clone();
+        let cancelling = CancelOnServer { peer: self.peer.clone(), id: Some(id.clone()) };
+        let answer = tokio::select! {
+            biased;
+            answer = sent.await_response() => answer,
+            found = wrong_answer(&mut unreadable, &id) => {
+                return Err(McpFailure::Permanent(self.wrong(shown(&found.reason)).to_string()));
+            }
+        };
         cancelling.done();
         match answer {
             Ok(ServerResult::CallToolResult(result)) => self.result(&declared, result),
@@ -582,7 +653,32 @@ impl ServerSession {
                 self.server,
                 shown(&error.message)
             ))),
-            Err(error) => Err(lost(error)),
+            Err(error) => Err(self.no_answer(&error)),
+        }
+    }
+
+    /// Returns why a request has no answer. An unreadable answer is a permanent failure.
+    fn no_answer(&self, error: &ServiceError) -> McpFailure {
+        let http = match error {
+            ServiceError::TransportSend(error) => http_error(&*error.error),
+            _ => None,
+        };
+        let Some(error) = http else {
+            let reason = shown(&error.to_string());
+            return McpFailure::Transient(format!("the server `{}` did not answer: {reason}", self.server));
+        };
+        let reason = shown(&error.to_string());
+        match error {
+            StreamableHttpError::UnexpectedServerResponse(_)
+            | StreamableHttpError::ResponseBodyTooLarge { .. }
+            | StreamableHttpError::UnexpectedContentType(_)
+            | StreamableHttpError::Deserialize(_) => {
+                McpFailure::Permanent(self.wrong(format!("sent an answer that cannot be read: {reason}")).to_string())
+            }
+            StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => {
+                McpFailure::Permanent(self.wrong(format!("refuses the token of the program: {reason}")).to_string())
+            }
+            _ => McpFailure::Transient(format!("the server `{}` did not answer: {reason}", self.server)),
         }
     }
 
@@ -604,10 +700,22 @@ impl ServerSession {
     }
 }
 
+/// Finds the error of the HTTP client among the causes of an error.
+fn http_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e StreamableHttpError<reqwest::Error>> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}
+
 /// Tells the server that a request is cancelled, if its answer is not waited for any more.
 struct CancelOnServer {
     peer: Peer<RoleClient>,
-    id: Option<rmcp::model::RequestId>,
+    id: Option<RequestId>,
 }
 
 impl CancelOnServer {

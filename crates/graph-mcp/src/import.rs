@@ -25,8 +25,9 @@ pub struct ImportedContract {
 
 /// Writes the contract of a tool of a server.
 ///
-/// A tool without a schema of its result returns its `text`.
-pub fn contract(server: &str, tool: &DeclaredTool) -> ImportedContract {
+/// A tool without a schema of its result returns its `text`. If `trusts_hints`, the contract says that calls may be repeated where the
+/// server says that.
+pub fn contract(server: &str, tool: &DeclaredTool, trusts_hints: bool) -> ImportedContract {
     let mut left_out = Vec::new();
     let mut translator = SchemaTranslator { whole: &tool.input, left_out: &mut left_out };
     let mut params = translator.schema(&tool.input, "parameters", 0);
@@ -39,11 +40,11 @@ pub fn contract(server: &str, tool: &DeclaredTool) -> ImportedContract {
     };
     let mut fields = vec![("version", json!("1.0.0")), ("tool_type", json!("mcp"))];
     fields.extend(tool.description.as_deref().map(|text| ("description", plain(text).into())));
-    fields.extend([
-        ("config", json!({ "server": server, "tool": tool.name, "schema": tool.digest.to_hex() })),
-        ("config_schema", params),
-        ("result_schema", result),
-    ]);
+    let mut config = json!({ "server": server, "tool": tool.name, "schema": tool.digest.to_hex() });
+    if trusts_hints && tool.is_idempotent {
+        config["idempotent"] = true.into();
+    }
+    fields.extend([("config", config), ("config_schema", params), ("result_schema", result)]);
     let text = fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
     ImportedContract { id: format!("mcp/{server}/{}", name(&tool.name)), text, left_out }
 }

@@ -15,6 +15,8 @@ mod client;
 mod http;
 #[cfg(feature = "client")]
 mod import;
+#[cfg(feature = "client")]
+mod lines;
 #[cfg(feature = "server")]
 mod question;
 #[cfg(feature = "server")]

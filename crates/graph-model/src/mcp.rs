@@ -14,6 +14,9 @@ pub struct McpTool {
     pub tool: String,
     /// The SHA-256 of the tool's declaration, as the server made it when the contract was written.
     pub schema: Digest,
+    /// Whether a call that is made twice has the effect of one. Otherwise the runtime does not repeat a call by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub idempotent: bool,
 }
 
 impl McpTool {

@@ -12,9 +12,13 @@ const WHAT: &str = "`config` of a tool of a server";
 /// Reads `config`. `None` if something in it is wrong.
 pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, id: &ItemId) -> Option<McpTool> {
     let fields = reader.map(tree, "`config`")?;
-    let unknown = reader.only(&fields, WHAT, &["server", "tool", "schema"], &[]);
+    let unknown = reader.only(&fields, WHAT, &["server", "tool", "schema", "idempotent"], &[]);
     let [server, tool, schema] = ["server", "tool", "schema"].map(|name| reader.required_text(&fields, WHAT, name));
-    let (server, tool, schema) = (server?, tool?, schema?);
+    let idempotent = match fields.get("idempotent") {
+        Some(tree) => reader.boolean(tree, "`idempotent`"),
+        None => Some(false),
+    };
+    let (server, tool, schema, idempotent) = (server?, tool?, schema?, idempotent?);
     let mut wrong = |text: &Spanned<String>, message: String| {
         let place = SourcePlace::new(reader.source, text.span.clone());
         reader.diagnostics.error(code::BAD_CONTRACT, place, message);
@@ -30,5 +34,5 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, id: &Ite
         return None;
     }
     let schema = digest.ok()?;
-    (!unknown).then_some(McpTool { server: server.value, tool: tool.value, schema })
+    (!unknown).then_some(McpTool { server: server.value, tool: tool.value, schema, idempotent })
 }

@@ -22,14 +22,14 @@ while IFS= read -r line; do
 done
 "#;
 
-const LISTED: &str = r#"say '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":[{"name":"Say.It","description":"Says.","inputSchema":{"type":"object","properties":{"word":{"type":"string","minLength":2}},"required":["word"]},"outputSchema":{"type":"object","properties":{"said":{"type":"string"}},"required":["said"]}}]}}'"#;
+pub(crate) const LISTED: &str = r#"say '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":[{"name":"Say.It","description":"Says.","inputSchema":{"type":"object","properties":{"word":{"type":"string","minLength":2}},"required":["word"]},"outputSchema":{"type":"object","properties":{"said":{"type":"string"}},"required":["said"]}}]}}'"#;
 
-struct Scripted {
+pub(crate) struct Scripted {
     directory: tempfile::TempDir,
 }
 
 impl Scripted {
-    fn new(list: &str, call: &str) -> Self {
+    pub(crate) fn new(list: &str, call: &str) -> Self {
         let scripted = Self { directory: tempfile::tempdir().unwrap() };
         scripted.write(list, call);
         scripted
@@ -41,50 +41,61 @@ impl Scripted {
         std::fs::write(self.directory.path().join("server.sh"), text).unwrap();
     }
 
-    fn servers(&self, timeout: Duration) -> McpServers {
+    pub(crate) fn servers(&self, timeout: Duration) -> McpServers {
         let script = self.directory.path().join("server.sh").display().to_string();
         let endpoint = McpEndpoint::Command { command: vec!["bash".to_owned(), script], env: Vec::new() };
         McpServers::new().server_within("shop", endpoint, timeout)
     }
 
-    fn log(&self) -> String {
+    /// Lets the server do something when it is started.
+    pub(crate) fn prepend(&self, line: &str) {
+        let script = self.path("server.sh");
+        let text = std::fs::read_to_string(&script).unwrap();
+        std::fs::write(script, format!("{line}\n{text}")).unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 }
 
 /// Answers a call with a result.
-fn answer(result: &Value) -> String {
+pub(crate) fn answer(result: &Value) -> String {
     format!(r#"say '{{"jsonrpc":"2.0","id":'"$id"',"result":{result}}}'"#)
 }
 
-fn good() -> String {
+pub(crate) fn good() -> String {
     answer(&json!({ "content": [], "structuredContent": { "said": "hi" } }))
 }
 
-async fn declared(servers: &McpServers) -> DeclaredTool {
+pub(crate) async fn declared(servers: &McpServers) -> DeclaredTool {
     servers.tools("shop").await.unwrap().remove(0)
 }
 
-async fn call(servers: &McpServers, tool: &DeclaredTool) -> Result<Value, ActionError> {
+pub(crate) async fn call(servers: &McpServers, tool: &DeclaredTool, word: &str) -> Result<Value, ActionError> {
     let spec = json!({ "server": "shop", "tool": tool.name, "schema": tool.digest.to_hex() });
     let spec = serde_json::from_value(spec).unwrap();
     let call = Call::alone(ItemId::new("mcp/shop/say_it").unwrap(), Vec::new(), Default::default(), ToolConfig::new());
-    servers.call(&call, &spec, json!({ "word": "hi" })).await
+    servers.call(&call, &spec, json!({ "word": word })).await
 }
 
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_tool_is_imported_and_called() {
     let scripted = Scripted::new(LISTED, &good());
     let servers = scripted.servers(LONG);
     let tool = declared(&servers).await;
-    let imported = contract("shop", &tool);
+    let imported = contract("shop", &tool, true);
     assert_eq!(imported.id, "mcp/shop/say_it");
     assert_eq!(imported.left_out, ["parameters.word: `minLength`"]);
     assert!(imported.text.contains(r#""tool":"Say.It""#), "{}", imported.text);
     for _ in 0..2 {
-        assert_eq!(call(&servers, &tool).await.unwrap(), json!({ "said": "hi" }));
+        assert_eq!(call(&servers, &tool, "hi").await.unwrap(), json!({ "said": "hi" }));
     }
 }
 
@@ -115,7 +126,7 @@ async fn a_changed_tool_is_not_called() {
         [("Says.", "Says more."), ("minLength\":2", "minLength\":3"), ("\"said\"]", "]"), ("Say.It", "Say.That")]
     {
         scripted.write(&LISTED.replace(from, to), &good());
-        let error = call(&scripted.servers(LONG), &tool).await.unwrap_err();
+        let error = call(&scripted.servers(LONG), &tool, "hi").await.unwrap_err();
         assert!(!error.to_string().contains("Says more"), "{error}");
         assert!(error.to_string().contains("graph mcp import") || to == "Say.That", "{error}");
         assert_eq!(scripted.log(), "");
@@ -134,13 +145,13 @@ async fn errors_and_wrong_results_fail_the_call() {
     ] {
         let scripted = Scripted::new(LISTED, &answer(&result));
         let servers = scripted.servers(LONG);
-        let error = call(&servers, &declared(&servers).await).await.unwrap_err();
+        let error = call(&servers, &declared(&servers).await, "hi").await.unwrap_err();
         assert!(error.to_string().contains(reason), "{result}: {error}");
     }
     let refusing = r#"say '{"jsonrpc":"2.0","id":'"$id"',"error":{"code":-32602,"message":"no such word"}}'"#;
     let servers = Scripted::new(LISTED, refusing);
     let servers = (servers.servers(LONG), servers);
-    let error = call(&servers.0, &declared(&servers.0).await).await.unwrap_err();
+    let error = call(&servers.0, &declared(&servers.0).await, "hi").await.unwrap_err();
     assert!(error.to_string().contains("refuses the call: no such word"), "{error}");
 }
 
@@ -149,16 +160,16 @@ async fn a_server_that_stalls_or_dies_fails_in_time() {
     let scripted = Scripted::new(LISTED, ":");
     let servers = scripted.servers(Duration::from_secs(1));
     let tool = declared(&servers).await;
-    let error = call(&servers, &tool).await.unwrap_err();
+    let error = call(&servers, &tool, "hi").await.unwrap_err();
     assert!(error.to_string().contains("took longer than 1 s"), "{error}");
     let scripted = Scripted::new(LISTED, "exit 0");
     let servers = scripted.servers(LONG);
-    let error = tokio::time::timeout(Duration::from_secs(10), call(&servers, &tool)).await.unwrap().unwrap_err();
+    let error = tokio::time::timeout(Duration::from_secs(10), call(&servers, &tool, "hi")).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("did not answer") || error.to_string().contains("closed"), "{error}");
     // A new program answers the next call.
     scripted.write(LISTED, &good());
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(call(&servers, &tool).await.unwrap(), json!({ "said": "hi" }));
+    assert_eq!(call(&servers, &tool, "hi").await.unwrap(), json!({ "said": "hi" }));
 }
 
 #[tokio::test]
@@ -166,7 +177,7 @@ async fn a_dropped_call_is_cancelled_at_the_server() {
     let scripted = Scripted::new(LISTED, ":");
     let servers = scripted.servers(LONG);
     let tool = declared(&servers).await;
-    tokio::time::timeout(Duration::from_millis(500), call(&servers, &tool)).await.unwrap_err();
+    tokio::time::timeout(Duration::from_millis(500), call(&servers, &tool, "hi")).await.unwrap_err();
     for _ in 0..100 {
         if scripted.log() == "call\ncancelled\n" {
             return;
@@ -186,7 +197,7 @@ async fn endless_lists_doubles_and_bad_endpoints_are_refused() {
     let (start, end) = (LISTED.find("{\"name\"").unwrap(), LISTED.rfind("]}}'").unwrap());
     let twice = format!("{},{}", &LISTED[..end], &LISTED[start..]);
     let scripted = Scripted::new(&twice, &good());
-    let error = call(&scripted.servers(LONG), &tool).await.unwrap_err();
+    let error = call(&scripted.servers(LONG), &tool, "hi").await.unwrap_err();
     assert!(error.to_string().contains("twice") && scripted.log().is_empty(), "{error}");
     for url in ["http://shop.example/mcp", "ftp://127.0.0.1/", "nonsense"] {
         let endpoint = McpEndpoint::Url { url: url.to_owned(), token: Some("hunter2".to_owned()) };

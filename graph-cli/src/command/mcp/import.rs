@@ -34,6 +34,9 @@ pub(crate) struct ImportArguments {
     /// The secret key that signs the contracts [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Write `idempotent: true` where the server says that a call may be repeated
+    #[arg(long)]
+    trust_hints: bool,
     /// Replace contracts that are there; review what changed
     #[arg(long)]
     replace: bool,
@@ -53,7 +56,7 @@ pub(super) fn run(arguments: &ImportArguments) -> Result<u8, RunCommandFailure> 
     let mut code = 0;
     let mut taken: Vec<String> = Vec::new();
     for tool in tools.iter().filter(|tool| is_wanted(&tool.name)) {
-        let imported = contract(&arguments.server, tool);
+        let imported = contract(&arguments.server, tool, arguments.trust_hints);
         let written = match taken.contains(&imported.id) {
             true => Err(format!("another tool of the server has the id `{}`", imported.id)),
             false => arguments.write(&imported, &key),
@@ -64,6 +67,12 @@ pub(super) fn run(arguments: &ImportArguments) -> Result<u8, RunCommandFailure> 
                 out!("signed {}", path.display());
                 for part in &imported.left_out {
                     err!("note: `{}` leaves out {}", imported.id, plain(part));
+                }
+                if tool.is_idempotent && !arguments.trust_hints {
+                    err!(
+                        "note: the server says that calls of `{}` may be repeated; `--trust-hints` believes it",
+                        imported.id
+                    );
                 }
             }
             Err(reason) => {
