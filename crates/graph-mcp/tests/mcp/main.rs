@@ -5,6 +5,8 @@
 mod calls;
 mod fuzz;
 mod http;
+#[cfg(unix)]
+mod once;
 mod person;
 #[cfg(unix)]
 mod servers;
