@@ -157,10 +157,11 @@ pub struct Nested {
     pub can_wait: bool,
     /// Whether no run of it can end, because each starts another run of it inside.
     pub is_endless: bool,
-    /// Whether it is the graph that a contract means, that of an agent or of a program.
-    pub is_of_contract: bool,
     /// The limits in that contract.
     pub limits: Option<AgentLimits>,
     /// Whether that contract says that a call of it needs approval.
     pub is_guarded: bool,
+    /// The tools that it, or a graph inside it, calls and whose calls must not be made twice: guarded ones, and those of servers that
+    /// are not idempotent.
+    pub once: Vec<ItemId>,
 }

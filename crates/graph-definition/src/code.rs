@@ -533,6 +533,10 @@ codes! {
          Every run must keep to it, on all paths: branches add up, paths that exclude each other do not, and loops, retries, elements of \
          lists and agents that agents call multiply. Each agent may use all that its contract, or the node, allows it. If there is no \
          bound, that is an error too. Lower the limits of the agents, bound the loops and lists, or raise the limit.";
+    REPEATED_RUN = "G0195"(Warn), "a `retry` that repeats calls which must not be made twice",
+        "A node with `retry` runs a graph or an agent. Each attempt is a new run, which makes all calls again, with other idempotency \
+         keys. Among them is a guarded one, or one of a server's tool that its contract does not call `idempotent`, so its effect \
+         would happen again. Write `retry` at the nodes inside that may be repeated, and remove it from this one.";
     NO_TASK = "G0196"(Deny), "a task that can never begin",
         "A literal `target` of `rye/orchestrate/spawn`, or a literal directive of a thread, names nothing in the tree, or something that \
          only a node can call: a built-in tool, a tool or agent with `x-guarded: true`, or one with inputs that are sinks or \

@@ -25,6 +25,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 .help("`attempts` counts the first one too: write 2 or more, or `retry: 1` alone");
         }
         limits(analysis, node, conduct, diagnostics);
+        repeated_run(analysis, node, conduct, diagnostics);
         let written = conduct.timeout_ms.as_ref().zip(limit);
         if let Some((timeout, limit)) = written.filter(|(timeout, limit)| timeout.value > *limit) {
             let duration = |milliseconds| shown(Duration::from_millis(milliseconds));
@@ -57,6 +58,26 @@ pub(super) fn check_waits(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics
             .label(format!("{}, and `limits.deadline` is {}", duration(timeout), duration(limit)))
             .help("write less, or raise `limits.deadline`");
     }
+}
+
+/// Reports a `retry` that runs a graph again which makes calls that must not be made twice.
+fn repeated_run(analysis: &Analysis<'_>, node: &NodeDefinition, conduct: &Conduct, diagnostics: &mut Diagnostics) {
+    let repeats = conduct.retry.as_ref().is_some_and(|retry| retry.attempts > 1);
+    let graph = node.call().and_then(|call| Some((call.id()?, analysis.model.tool(call).graph?)));
+    let Some((id, graph)) = graph.filter(|_| repeats) else { return };
+    // A graph whose own call is guarded is one call of this kind by itself.
+    let Some(once) = graph.once.first().or(Some(id).filter(|_| graph.is_guarded)) else { return };
+    diagnostics
+        .lint(
+            code::REPEATED_RUN,
+            analysis.model.place(&node.name.span),
+            format!(
+                "`retry` of node `{}` runs `{id}` again, and with it calls of `{once}`, which must not be made twice",
+                node.name
+            ),
+        )
+        .label("each attempt is a new run, whose calls have other idempotency keys")
+        .help("write `retry` at the nodes inside that may be repeated, and remove it here");
 }
 
 /// Reports limits of the runs that a node begins, if it begins none, or the graph allows no more.

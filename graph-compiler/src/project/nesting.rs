@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use graph_definition::definition::{self, Definition, NodeDefinition, RouteDefinition, ValueSchema};
+use graph_definition::definition::{
+    self, Contract, Definition, NodeDefinition, NodeKind, RouteDefinition, ValueSchema,
+};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity};
 use graph_definition::hash::HashMap;
 use graph_definition::verify::{DefinitionOrigin, verify};
@@ -359,9 +361,9 @@ impl Project {
             budget: None,
             can_wait: self.can_wait(path),
             is_endless: false,
-            is_of_contract: self.tool_of(path).is_some(),
             limits: self.tool_of(path).and_then(|id| self.agent_limits(&id)),
             is_guarded: self.tool_of(path).is_some_and(|id| self.is_guarded(&id)),
+            once: self.once(path),
         };
         if self.returns_to(path, &self.listed(caller)) {
             return Nested { is_endless: self.is_endless(path), keys: InnerKeys::OfCircle, ..nested };
@@ -386,6 +388,24 @@ impl Project {
     fn can_wait(&self, path: &Path) -> bool {
         let head = self.head(path);
         head.waits || self.inside(&head.calls).iter().any(|inner| self.head(inner).waits)
+    }
+
+    /// Returns the tools that a run of a graph, or one inside it, calls and whose calls must not be made twice.
+    fn once(&self, path: &Path) -> Vec<ItemId> {
+        let mut once: Vec<ItemId> = Vec::new();
+        for graph in [path.to_owned()].into_iter().chain(self.inside(&self.head(path).calls)) {
+            for id in &self.head(&graph).calls {
+                let found = self.found_contract(id, self.is_for_review);
+                let is_once = |contract: &Contract| {
+                    let is_guarded = contract.guarded || contract.params.has_guarded();
+                    is_guarded || contract.mcp().is_some_and(|tool| !tool.idempotent)
+                };
+                if found.contract.as_deref().is_some_and(is_once) && !once.contains(id) {
+                    once.push(id.clone());
+                }
+            }
+        }
+        once
     }
 
     /// Returns the capability patterns that a run of a graph needs, each once: those of the graph, of the graphs inside it, and of the

@@ -192,8 +192,8 @@ fn items() -> Items {
         }),
         can_wait: false,
         is_endless: false,
-        is_of_contract: limits.is_some(),
         is_guarded: false,
+        once: Vec::new(),
         limits,
     };
     let id = |text: String| ItemId::new(text.as_str()).unwrap();
