@@ -96,6 +96,16 @@ pub enum SingleError {
     /// The graph has no such node.
     #[error("Target node '{0}' not found in graph")]
     NoSuchNode(String),
+    /// The node is in branches, and nothing says in which.
+    #[error("node `{node}` is in the branches of `{fan}`, and nothing says in which: {reason}")]
+    InBranches {
+        /// The node.
+        node: String,
+        /// The node that begins the branches.
+        fan: String,
+        /// The reason why the branch is not known.
+        reason: String,
+    },
     /// An injected value does not fit the state.
     #[error("the state cannot be overlaid with `{key}`: {mismatch}")]
     Inject {
@@ -116,7 +126,7 @@ pub enum SingleError {
     #[error("a runtime without a store has no runs whose state a node could be given")]
     NoStore,
     /// The run could not be read.
-    #[error("cannot read run `{run}`")]
+    #[error("cannot read run `{run}`: {source}")]
     Store {
         /// The run.
         run: RunId,
@@ -159,11 +169,11 @@ pub enum SingleError {
 pub trait StepOnce {
     /// Executes one node, with the state of a run that begins with `inputs`, and goes no further (R263). This includes the
     /// node's retries and the runs inside it. Nothing is written to a journal, and no hooks are notified that a run began,
-    /// continued or ended.
+    /// continued or ended. A node in branches is executed in those of an entry of the graph that leads to it.
     ///
     /// # Errors
     ///
-    /// If there is no such node, or the graph cannot run with these inputs.
+    /// If there is no such node, it is in branches and no entry leads to it, or the graph cannot run with these inputs.
     fn step_once(
         &self,
         machine: Arc<dyn Machine>,
@@ -172,7 +182,8 @@ pub trait StepOnce {
     ) -> BoxFuture<'_, Result<Stepped, SingleError>>;
 
     /// Executes one node as [`step_once`](Self::step_once) does, with the current state of a run in the store. That run is
-    /// only read: not a byte of it changes, and its holder is not disturbed (R266).
+    /// only read: not a byte of it changes, and its holder is not disturbed (R266). A node in branches is executed in the one in which
+    /// the run is about to visit it.
     ///
     /// # Errors
     ///
@@ -252,6 +263,7 @@ async fn step(
     let at = at.ok_or(SingleError::NoSuchNode(node))?;
     let run = step_id(origin);
     let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
+    let begun = begun_at(code, at, before.as_ref().map(|(_, position)| position), &inputs)?;
     let place = |state: &mut Box<dyn StateFields>, position: &mut Position| {
         if let Some((state_before, at)) = before {
             // Keeps the inputs that were just checked, and takes the keys of the run.
@@ -263,6 +275,9 @@ async fn step(
                 state.set(key, value).map_err(|mismatch| SingleError::Inject { key: name(), mismatch })?;
             }
             *position = at;
+        }
+        if let Some(begun) = begun {
+            *position = begun;
         }
         overlay(code, state, position, inject)?;
         position.stand_at(at);
@@ -280,6 +295,52 @@ async fn step(
         output: done.output,
         failure: done.failure,
         waits: done.waits,
+    })
+}
+
+/// Returns the position of a run that begins at an entry which leads to a node in branches; `None` if the node is in none, or the run is
+/// about to visit it in one.
+fn begun_at(
+    code: &GraphTables,
+    at: u16,
+    before: Option<&Position>,
+    inputs: &Value,
+) -> Result<Option<Position>, SingleError> {
+    let Some(fan) = fan_around(code, at) else { return Ok(None) };
+    let name = &code.node(at).name;
+    let fan = if code.starts_in_branches() && fan == code.start { "start" } else { &code.node(fan).name };
+    let unclear = |reason: String| SingleError::InBranches { node: name.clone(), fan: fan.to_owned(), reason };
+    if let Some(position) = before {
+        return match position.frontier.iter().filter(|next| next.node == at).count() {
+            1 => Ok(None),
+            0 => Err(unclear("the run is about to visit it in none".to_owned())),
+            count => Err(unclear(format!("the run is about to visit it in {count}"))),
+        };
+    }
+    let entry = code.settings.entries.iter().find(|(_, entry)| entry.node == at);
+    let Some((entry, _)) = entry else {
+        return Err(unclear(format!(
+            "write an entry that leads to it, as `entries: {{ {name}: {{ node: {name} }} }}`"
+        )));
+    };
+    Position::at_entry(code, Some(entry), Some(inputs)).map(Some).map_err(unclear)
+}
+
+/// Returns a node in whose branches another one is, if it is in any.
+fn fan_around(code: &GraphTables, at: u16) -> Option<u16> {
+    (0..).zip(&code.nodes).map(|(fan, _)| fan).filter(|&fan| code.fans_out(fan)).find(|&fan| {
+        let closing = code.closing_join(fan);
+        let mut waiting: Vec<u16> = code.node(fan).targets().flatten().collect();
+        let mut seen = vec![false; code.nodes.len()];
+        while let Some(node) = waiting.pop() {
+            // Behind the join that closes it, the run is outside of the fan-out.
+            if Some(node) != closing && !std::mem::replace(&mut seen[usize::from(node)], true) {
+                waiting.extend(code.node(node).onward());
+                // All branches of a fan-out inside may end before their join.
+                waiting.extend(code.closing_join(node));
+            }
+        }
+        seen[usize::from(at)]
     })
 }
 

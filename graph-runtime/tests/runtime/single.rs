@@ -1,12 +1,12 @@
 //! Single steps: one node, and nothing else.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::Status;
 use graph_runtime::{
-    ActionError, Map, MemoryStore, RunId, Runtime, SecretKey, Single, SingleError, StartError, StepOnce, Stepped,
-    Store, Value,
+    ActionError, Map, MemoryStore, Options, RunId, Runtime, SecretKey, Single, SingleError, StartError, StepOnce,
+    Stepped, Store, Value,
 };
 use serde_json::json;
 
@@ -130,4 +130,81 @@ async fn a_step_with_the_state_of_a_run_leaves_that_run_as_it_was() {
     assert!(store.load(&id("run")).await.unwrap() == records && store.list().await.unwrap() == rows);
     let none = runtime.step_once_in(Arc::new(machine()), &id("no"), single("two", json!({}))).await.unwrap_err();
     assert!(matches!(none, SingleError::Store { .. }), "{none}");
+}
+
+/// Branches for the parts of a list, in each of which there are branches for lines. A run may begin with one part.
+fn branching(calls: &Calls) -> Interpreted {
+    let entries = r#"{"entries":{"redo":{"node":1,"branches":[{"fan":0,"element":"inputs.part"}]}}}"#;
+    let action = |line: usize, n: &str, to: &str| {
+        format!(r#"{{"line":{line},"does":{{"action":0}},"params":{{"n":"{n}"}},"next":[{{"to":"{to}"}}]}}"#)
+    };
+    let (work, deep) = (action(2, "${part}", "lines"), action(4, "${line}", "line_met"));
+    let (late, after) = (action(6, "late", "met"), action(8, "after", "done"));
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"over":"${inputs.parts}","as":"part","to":"work"}}"#),
+        ("work", work.as_str()),
+        ("lines", r#"{"line":3,"does":"gate","next":{"over":["x"],"as":"line","to":"deep"}}"#),
+        ("deep", deep.as_str()),
+        ("line_met", r#"{"line":5,"does":"gate","next":[{"to":"late"}],"join":{"of":[3],"fan":2,"closes":true}}"#),
+        ("late", late.as_str()),
+        ("met", r#"{"line":7,"does":"gate","next":[{"to":"after"}],"join":{"of":[5],"fan":0,"closes":true}}"#),
+        ("after", after.as_str()),
+        ("done", r#"{"line":9,"does":"return"}"#),
+    ];
+    let program = Program { nodes: &nodes, settings: entries, ..PROGRAM };
+    let calls = Arc::clone(calls);
+    Interpreted::new(&program, move |_, params| {
+        calls.lock().unwrap().push(params["n"].clone());
+        match params["n"].as_str() {
+            Some("fails") => Err(ActionError::permanent("no")),
+            _ => Ok(params["n"].clone()),
+        }
+    })
+}
+
+type Calls = Arc<Mutex<Vec<Value>>>;
+
+#[tokio::test]
+async fn a_node_in_branches_is_executed_in_a_known_one_or_not_at_all() {
+    let calls = Calls::default();
+    let machine = Arc::new(branching(&calls));
+    let plain = runtime(&MemoryStore::new());
+    let outside = "and nothing says in which: write an entry that leads to it";
+    for (node, inputs, expected) in [
+        ("work", json!({ "parts": ["a"], "part": "c" }), Ok(json!(["c"]))),
+        ("work", json!({ "parts": ["a"] }), Err("`work` is in the branches of `split`")),
+        ("work", json!({ "parts": ["a"] }), Err("the entry needs `inputs.part`, which is missing")),
+        ("lines", json!({ "parts": ["a"] }), Err(outside)),
+        ("deep", json!({ "parts": ["a"], "part": "c" }), Err(outside)),
+        ("line_met", json!({ "parts": ["a"] }), Err(outside)),
+        ("late", json!({ "parts": ["a"] }), Err(outside)),
+        ("split", json!({ "parts": ["a"] }), Ok(json!([]))),
+        ("met", json!({ "parts": ["a"] }), Ok(json!([]))),
+        ("after", json!({ "parts": ["a"] }), Ok(json!(["after"]))),
+        ("done", json!({ "parts": ["a"] }), Ok(json!([]))),
+    ] {
+        let stepped = plain.step_once(Arc::clone(&machine) as _, inputs, single(node, json!({}))).await;
+        let made = Value::Array(std::mem::take(&mut *calls.lock().unwrap()));
+        match (stepped, expected) {
+            (Ok(stepped), Ok(expected)) => assert!(stepped.success && made == expected, "{node}: {made}, {stepped:?}"),
+            (Err(error), Err(reason)) => {
+                assert!(error.to_string().contains(reason) && made == json!([]), "{node}: {made}, {error}");
+            }
+            (stepped, _) => panic!("{node}: {stepped:?}"),
+        }
+    }
+    // A run that failed is about to visit the node again.
+    for (parts, expected) in [(json!(["fails"]), 1), (json!(["fails", "fails"]), 0)] {
+        let store = MemoryStore::new();
+        let runtime = runtime(&store);
+        let options = Options { run: Some(id("run")), ..Options::default() };
+        let inputs = Map::from_iter([("parts".to_owned(), parts)]);
+        runtime.start_with(options, branching(&calls), inputs).await.unwrap().await.unwrap_err();
+        calls.lock().unwrap().clear();
+        for (node, count) in [("work", expected), ("deep", 0)] {
+            let stepped = runtime.step_once_in(Arc::clone(&machine) as _, &id("run"), single(node, json!({}))).await;
+            assert_eq!(std::mem::take(&mut *calls.lock().unwrap()).len(), count, "{node}: {stepped:?}");
+            assert!(count == 1 || matches!(stepped, Err(SingleError::InBranches { .. })), "{node}: {stepped:?}");
+        }
+    }
 }

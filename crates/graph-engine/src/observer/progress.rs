@@ -148,7 +148,9 @@ impl Observer for Progress {
                 }
             }
             Event::RunEnded { run, status, steps, elapsed, error, .. } => {
-                let icon = if status.has_result() { "✓" } else { "✗" };
+                // A single node is done, and a run would continue.
+                let continues = *status == Status::Running && error.is_none();
+                let icon = if status.has_result() || continues { "✓" } else { "✗" };
                 let detail = error.map_or_else(|| format!("{steps} steps"), shorten);
                 self.printer().about(run, format_args!("done {icon}{} ({detail})", shown(*elapsed)));
             }

@@ -29,9 +29,10 @@ pub(super) async fn perform(
     };
     let stepped = stepped.map_err(|error| match error {
         SingleError::Start(error) => authority.explain(unstarted(error)),
-        SingleError::NoSuchNode(_) | SingleError::Inject { .. } | SingleError::UnknownKey { .. } => {
-            RunCommandFailure::of(USAGE, error)
-        }
+        SingleError::NoSuchNode(_)
+        | SingleError::InBranches { .. }
+        | SingleError::Inject { .. }
+        | SingleError::UnknownKey { .. } => RunCommandFailure::of(USAGE, error),
         error => RunCommandFailure::of(UNDONE, error),
     })?;
     let code = match stepped.success {
