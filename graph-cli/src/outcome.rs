@@ -47,7 +47,11 @@ impl Error {
         let mut at = error;
         // The text of a store error is complete: its cause says the same in other words.
         while let Some(cause) = at.source().filter(|_| !at.is::<StoreError>()) {
-            text = format!("{text}: {cause}");
+            let of_cause = cause.to_string();
+            // Many errors repeat their cause in their own text.
+            if !text.contains(&of_cause) {
+                text = format!("{text}: {of_cause}");
+            }
             at = cause;
         }
         Self::new(text)

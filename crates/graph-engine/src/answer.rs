@@ -397,7 +397,7 @@ pub enum AnswerError {
         who: String,
     },
     /// The store did not keep it.
-    #[error("run `{run}` did not receive the answer")]
+    #[error("run `{run}` did not receive the answer: {source}")]
     Store {
         /// The run.
         run: RunId,

@@ -171,7 +171,7 @@ pub enum StartError {
     #[error("the runtime was shut down and begins no more runs")]
     ShutDown,
     /// The journal could not be begun.
-    #[error("failed to begin the journal of run `{run}`")]
+    #[error("failed to begin the journal of run `{run}`: {source}")]
     Store {
         /// The id that the run would have had.
         run: RunId,
@@ -209,7 +209,7 @@ pub enum ResumeError {
     #[error("a runtime without a store has no runs to resume")]
     NoStore,
     /// The journal could not be read, or another process holds the run.
-    #[error("cannot resume run `{run}`")]
+    #[error("cannot resume run `{run}`: {source}")]
     Store {
         /// The run.
         run: RunId,
@@ -299,7 +299,7 @@ pub enum HistoryError {
     #[error("a runtime without a store keeps no history")]
     NoStore,
     /// The journal could not be read.
-    #[error("cannot read the history of run `{run}`")]
+    #[error("cannot read the history of run `{run}`: {source}")]
     Store {
         /// The run.
         run: RunId,

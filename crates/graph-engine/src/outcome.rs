@@ -86,7 +86,7 @@ pub enum OutcomeError {
     #[error("a runtime without a store keeps no runs")]
     NoStore,
     /// The journal could not be read.
-    #[error("cannot read run `{run}`")]
+    #[error("cannot read run `{run}`: {source}")]
     Store {
         /// The run.
         run: RunId,

@@ -170,7 +170,7 @@ pub enum SignalError {
         reason: String,
     },
     /// The store did not receive it.
-    #[error("run `{run}` did not receive the signal")]
+    #[error("run `{run}` did not receive the signal: {source}")]
     Store {
         /// The run.
         run: RunId,

@@ -244,7 +244,9 @@ async fn an_outcome_reports_the_status_and_calls_nothing() {
     let calls = Arc::default();
     let (graph, later) = (counting(&TWICE, &calls), counting(&LATER, &calls));
     let missing = runtime.outcome(&graph, &id("run")).await.unwrap_err();
-    assert_eq!(missing.to_string(), "cannot read run `run`");
+    assert_eq!(missing.to_string(), "cannot read run `run`: there is no run `run`");
+    let missing = runtime.resume(graph.clone(), &id("run")).await.map(drop).unwrap_err();
+    assert_eq!(missing.to_string(), "cannot resume run `run`: there is no run `run`");
     let run = runtime.start_as(id("run"), gated.graph(&TWICE), Map::new()).await.unwrap();
     gated.calls(1).await;
     let at = async |expected: &str| {
