@@ -57,6 +57,10 @@ pub struct Interface {
     /// The nodes at which a run can end, in the order of the file; empty if a run that has used up its steps ends
     /// successfully at any node.
     pub exits: Vec<Exit>,
+    /// The same exits, each with what is known of the values of its output: as a graph that nests this one sees them.
+    pub(crate) inner_exits: Vec<Exit>,
+    /// The type of a run's output, with what is known of its values.
+    pub(crate) inner_output: Type,
     /// The graphs that run inside it, directly or through others, each once.
     pub inner: Vec<InnerGraph>,
     /// The upper bounds of a run; `None` where mistakes leave them open.

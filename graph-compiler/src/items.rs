@@ -6,9 +6,8 @@ use std::sync::Arc;
 use graph_definition::definition::{AgentLimits, Contract, ValueSchema};
 use graph_model::name::ItemId;
 use graph_model::reducer::{Keep, Reducer};
-use graph_model::value::Value;
 
-use crate::graph::{Budget, InnerGraph, TypedKey};
+use crate::graph::{Budget, Exit, InnerGraph, TypedKey};
 use crate::types::Type;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without a contract has no entry.
@@ -126,10 +125,6 @@ pub struct InnerKey {
     pub is_reset: bool,
     /// Whether a node reads it.
     pub is_read: bool,
-    /// All values that it can have, if those are literals in the graph.
-    pub values: Option<Vec<Value>>,
-    /// How many elements it has at least if it is a list.
-    pub least: u64,
 }
 
 /// A graph that another calls (R188).
@@ -145,6 +140,8 @@ pub struct Nested {
     pub schema: Option<ValueSchema>,
     /// The type of its output; any value where it has mistakes or nests its caller in turn.
     pub output: Type,
+    /// The nodes at which a run of it can end, each with the type of its output there; empty if they are not known.
+    pub exits: Vec<Exit>,
     /// The keys of its state.
     pub keys: InnerKeys,
     /// The signals that its runs can receive, with the values of each; `None` where the file cannot be read.

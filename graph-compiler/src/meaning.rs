@@ -400,7 +400,8 @@ fn signal(signal: &TypedSignal) -> Value {
 
 /// Describes a type without descriptions. The fields of an object have an order, which a text that has the object in it shows.
 fn type_of(ty: &Type) -> Value {
-    let Type { kind, nullable, secret } = ty;
+    // The rest of the graph says which values are known.
+    let Type { kind, nullable, secret, known: _ } = ty;
     let kind = match kind {
         TypeKind::Never => Value::from("never"),
         TypeKind::Boolean => Value::from("boolean"),

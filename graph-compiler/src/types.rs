@@ -18,6 +18,44 @@ pub struct Type {
     /// Whether it is hidden from everyone who does not need it. Lists and objects themselves are never secret; the
     /// values in them may be.
     pub secret: bool,
+    /// Facts about the value itself.
+    pub known: Known,
+}
+
+/// Facts about the values of a type beyond their kind: a text that is written in the graph is one of a few words, and a list that is
+/// written there has a length.
+///
+/// The types of an interface have no such facts, so that a program sees the same types whatever words a graph writes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Known {
+    /// All scalars that it can be if it is not null; `None` if they are not known, or too many.
+    pub values: Option<Vec<Value>>,
+    /// How many elements it has at least, if it is a list.
+    pub least: u64,
+}
+
+impl Known {
+    /// Returns what is known of one value.
+    fn of(value: &Value) -> Self {
+        match value {
+            Value::Array(list) => Self { values: None, least: list.len() as u64 },
+            Value::Null | Value::Object(_) => Self::default(),
+            scalar => Self { values: Some(vec![scalar.clone()]), least: 0 },
+        }
+    }
+
+    /// Returns what is known of a value of which one of two is known.
+    fn join(self, other: Self) -> Self {
+        let values = self.values.zip(other.values).and_then(|(mut values, others)| {
+            for value in others {
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            (values.len() <= MOST_VALUES).then_some(values)
+        });
+        Self { values, least: self.least.min(other.least) }
+    }
 }
 
 /// The kind of a value that is not null.
@@ -69,10 +107,13 @@ impl TypedField {
 /// infinite type.
 const MOST_LEVELS: usize = 8;
 
+/// How many values of a type are known at most.
+const MOST_VALUES: usize = 32;
+
 impl Type {
     /// Returns the type of a value of this kind that is never null.
     pub fn of(kind: TypeKind) -> Self {
-        Self { nullable: matches!(kind, TypeKind::Any), kind, secret: false }
+        Self { nullable: matches!(kind, TypeKind::Any), kind, secret: false, known: Known::default() }
     }
 
     /// Returns the type without values. Joining another type with it yields that type.
@@ -88,6 +129,11 @@ impl Type {
     /// Returns the type whose only value is null.
     pub fn null() -> Self {
         Self::never().or_null()
+    }
+
+    /// Returns the type of a list of such elements that has at least this many.
+    pub(crate) fn list(element: Self, least: u64) -> Self {
+        Self { known: Known { least, ..Known::default() }, ..Self::of(TypeKind::List(Box::new(element))) }
     }
 
     /// Returns the type of a value of which nothing is known, except whether it may be, or contain, a secret.
@@ -119,6 +165,40 @@ impl Type {
             }
         }
         self
+    }
+
+    /// Returns the same type without what is known of the values: the type that a program sees.
+    #[must_use]
+    pub(crate) fn plain(mut self) -> Self {
+        self.known = Known::default();
+        match &mut self.kind {
+            TypeKind::List(inner) | TypeKind::Map(inner) => {
+                **inner = std::mem::replace(&mut **inner, Self::never()).plain();
+            }
+            TypeKind::Object(fields) => {
+                for field in fields {
+                    field.ty = std::mem::replace(&mut field.ty, Self::never()).plain();
+                }
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// Returns the words that its values can be, if they are known: those of an enumeration, or of texts that the graph writes.
+    pub(crate) fn words(&self) -> Option<Vec<String>> {
+        match &self.kind {
+            TypeKind::Enum(words) => Some(words.clone()),
+            TypeKind::String => {
+                self.known.values.as_ref()?.iter().map(|value| value.as_str().map(str::to_owned)).collect()
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether all of its values are null, so that there is nothing where a value is needed.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.kind == TypeKind::Never && self.nullable
     }
 
     /// Returns the first part of two types that differs, each with its path from the whole; `None` if all values of one are values
@@ -262,12 +342,17 @@ impl Type {
                 TypeKind::Object(properties.iter().map(field).collect())
             }
         };
-        Self { kind, nullable: schema.nullable, secret: false }
+        let rule = |keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword).map(|rule| &rule.value);
+        let known = Known {
+            values: rule("const").map(Known::of).and_then(|known| known.values),
+            least: rule("minItems").and_then(Value::as_u64).unwrap_or(0),
+        };
+        Self { kind, nullable: schema.nullable, secret: false, known }
     }
 
     /// Returns the type of a literal.
     pub fn of_value(value: &Value) -> Self {
-        Self::of(match value {
+        let kind = match value {
             Value::Null => return Self::null(),
             Value::Bool(_) => TypeKind::Boolean,
             Value::Number(number) if number.is_i64() => TypeKind::Integer,
@@ -284,7 +369,8 @@ impl Type {
                     })
                     .collect(),
             ),
-        })
+        };
+        Self { known: Known::of(value), ..Self::of(kind) }
     }
 
     /// Returns the type that contains the values of both.
@@ -293,11 +379,28 @@ impl Type {
         let nullable = self.nullable || other.nullable;
         let has_secret = self.has_secret() || other.has_secret();
         let secret = self.secret || other.secret;
+        let known = match (&self.kind, &other.kind) {
+            (_, TypeKind::Never) => self.known.clone(),
+            (TypeKind::Never, _) => other.known.clone(),
+            _ => self.known_words().join(other.known_words()),
+        };
         let kind = join_kinds(self.kind, other.kind);
         // A value whose structure is no longer known may have its secrets anywhere.
         let secret = secret || (has_secret && kind == TypeKind::Any);
-        let joined = Self { nullable: nullable || kind == TypeKind::Any, kind, secret };
+        let known = if matches!(kind, TypeKind::Any | TypeKind::Enum(_)) { Known::default() } else { known };
+        let joined = Self { nullable: nullable || kind == TypeKind::Any, kind, secret, known };
         if joined.levels() > MOST_LEVELS { Self::any_of(has_secret) } else { joined }
+    }
+
+    /// Returns what is known of the values, those of an enumeration included.
+    fn known_words(&self) -> Known {
+        match &self.kind {
+            TypeKind::Enum(words) if self.known.values.is_none() => {
+                let words = words.iter().map(|word| Value::from(word.as_str())).collect();
+                Known { values: Some(words), least: 0 }
+            }
+            _ => self.known.clone(),
+        }
     }
 
     fn levels(&self) -> usize {
@@ -324,7 +427,12 @@ impl Type {
                 }
             },
             TypeKind::Map(values) => (**values).clone().or_null(),
-            TypeKind::List(items) if name.parse::<i64>().is_ok() => (**items).clone().or_null(),
+            TypeKind::List(items) => match name.parse::<i64>() {
+                // An index from the end, as `-1`, is that of the last element.
+                Ok(index) if self.known.least >= index.unsigned_abs() + u64::from(index >= 0) => (**items).clone(),
+                Ok(_) => (**items).clone().or_null(),
+                Err(_) => return Err(NoPart { ty: self, fields: Vec::new() }),
+            },
             _ => return Err(NoPart { ty: self, fields: Vec::new() }),
         };
         Ok(if self.nullable { found.or_null() } else { found })
@@ -400,6 +508,11 @@ impl Type {
                 Some(misfit?.inside(ValueStep::Field(target.name.clone())))
             }),
             (TypeKind::Enum(texts), TypeKind::Enum(targets)) if texts.iter().all(|text| targets.contains(text)) => None,
+            (TypeKind::String, TypeKind::Enum(targets))
+                if self.words().is_some_and(|words| words.iter().all(|word| targets.contains(word))) =>
+            {
+                None
+            }
             (TypeKind::Enum(_), TypeKind::Enum(_)) if compares == Compares::Kinds => here(),
             (one, two) if one == two || compares == Compares::Nulls => None,
             _ => here(),
@@ -588,8 +701,13 @@ mod tests {
 
     #[test]
     fn paths_into_lists_take_indices_and_may_find_nothing() {
-        let list = of(json!([[1]]));
+        let list = Type::of(TypeKind::List(Box::new(Type::of(TypeKind::List(Box::new(Type::of(TypeKind::Integer)))))));
         assert_eq!(list.step("0").unwrap().step("-1").unwrap().to_string(), "an integer or nothing");
+        // A list that is written in the graph has its elements.
+        let list = of(json!([[1, 2], [3]]));
+        for (index, found) in [("0", "an integer"), ("-1", "an integer"), ("1", "an integer or nothing")] {
+            assert_eq!(list.step("1").unwrap().step(index).unwrap().to_string(), found);
+        }
         assert!(list.step("x").is_err());
         assert!(of(json!("a")).step("0").is_err());
         assert_eq!(Type::any().step("x").unwrap(), Type::any());

@@ -4,11 +4,28 @@ use graph_model::reducer::Reducer;
 use graph_model::value::Value;
 
 use super::model::{Model, StateKey};
-use crate::types::{Type, TypeKind, TypedField};
+use crate::types::{Known, Type, TypeKind, TypedField};
 
 /// Returns the type of the value that a key has after a write of the type `write`: for a key without a channel, that
 /// type. A write that does not fit the channel adds nothing to the type.
 pub(crate) fn held(key: &StateKey<'_>, write: Type) -> Type {
+    combined(key, written(key, write))
+}
+
+/// Returns the type of a value of a key, without what its writes do not say of it: it may be combined with others, and the runs
+/// of other graphs may begin with other values of the key.
+pub(crate) fn combined(key: &StateKey<'_>, ty: Type) -> Type {
+    let known = match key.channel.map(|channel| &channel.reducer.value) {
+        Some(Reducer::Sum) => Known::default(),
+        _ if !key.is_shared => return ty,
+        // The graphs that share the key are checked for what is known of the value as a whole.
+        None | Some(Reducer::Last) => ty.known.clone(),
+        Some(_) => Known { values: None, least: ty.known.least },
+    };
+    Type { known, ..ty.plain() }
+}
+
+fn written(key: &StateKey<'_>, write: Type) -> Type {
     let Some(channel) = key.channel else { return write };
     if let Some(function) = &key.function {
         return function.value.clone();
@@ -19,11 +36,15 @@ pub(crate) fn held(key: &StateKey<'_>, write: Type) -> Type {
     }
     let secret = write.has_secret();
     let write = write.not_null();
-    let list = |element: Type| Type::of(TypeKind::List(Box::new(element)));
+    let list = |element: Type| Type::list(element, 1);
     match (reducer, &write.kind) {
         (_, TypeKind::Never) => Type::never(),
         (Reducer::Append, _) => list(write),
-        (Reducer::Extend | Reducer::Union | Reducer::Messages { .. }, TypeKind::List(_)) => write,
+        (Reducer::Extend, TypeKind::List(_)) => write,
+        // Equal elements become one.
+        (Reducer::Union | Reducer::Messages { .. }, TypeKind::List(_)) => {
+            Type { known: Known { least: write.known.least.min(1), ..Known::default() }, ..write }
+        }
         (Reducer::Messages { .. }, TypeKind::Object(_) | TypeKind::Map(_)) => list(write),
         (Reducer::Extend | Reducer::Union | Reducer::Messages { .. }, TypeKind::Any) => list(Type::any_of(secret)),
         (Reducer::Sum, TypeKind::Integer | TypeKind::Number) => write,

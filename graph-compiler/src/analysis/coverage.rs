@@ -19,6 +19,7 @@ use graph_model::value::Value;
 use super::guards;
 use super::reads::Site;
 use super::type_env::TypeEnv;
+use crate::types::Type;
 use domain::{Case, Decision, Domain, KnownValues};
 
 /// How many combinations of cases are tried; a list of edges with more combinations is not analysed.
@@ -147,7 +148,7 @@ impl<'d> Table<'d> {
             let nullable = ty.nullable
                 && !env.is_something(node, Site::Next, path, path.segments.len())
                 && !is_missed(env, node, path, &of_path);
-            let domain = Domain::cut(&ty, nullable, known(env, node, path, is_cyclic), &of_path)?;
+            let domain = Domain::cut(&ty, nullable, known(env, node, (path, &ty), is_cyclic), &of_path)?;
             let cases = domain.cases();
             combinations = combinations.checked_mul(cases.len().max(1)).filter(|&count| count <= MOST_COMBINATIONS)?;
             paths.push((path, domain, cases));
@@ -293,12 +294,14 @@ fn is_missed(env: TypeEnv<'_, '_>, node: usize, path: &Path, tests: &[&TestDefin
 }
 
 /// Returns the known restrictions of the values at a path, beyond their type.
-fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(usize) -> bool) -> KnownValues<'d> {
+fn known<'d>(
+    env: TypeEnv<'_, 'd>,
+    node: usize,
+    (path, ty): (&Path, &Type),
+    is_cyclic: &dyn Fn(usize) -> bool,
+) -> KnownValues<'d> {
+    let values = ty.known.values.clone().map(Cow::Owned);
     match (path.root, path.segments.as_slice()) {
-        (Root::State, [name]) => {
-            let values = env.model.key(name).and_then(|key| env.types.values[key].clone());
-            KnownValues { values: values.map(Cow::Owned), ..KnownValues::default() }
-        }
         (Root::Visit, [number]) if number == "number" => {
             // A node to which no path leads back is visited once.
             let once = (env.model.is_whole() && !is_cyclic(node)).then(|| Cow::Owned(vec![Value::from(1)]));
@@ -313,11 +316,11 @@ fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(
                     value("minimum").or_else(|| value("exclusiveMinimum")),
                     value("maximum").or_else(|| value("exclusiveMaximum")),
                 ),
-                values: value("const").map(|constant| Cow::Owned(vec![constant])),
+                values: values.or_else(|| value("const").map(|constant| Cow::Owned(vec![constant]))),
                 rules: &schema.rules,
             }
         }
-        _ => KnownValues::default(),
+        _ => KnownValues { values, ..KnownValues::default() },
     }
 }
 

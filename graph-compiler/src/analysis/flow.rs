@@ -15,6 +15,7 @@ use graph_definition::hash::{HashMap, HashSet};
 use graph_model::condition::Condition;
 use graph_model::name::StateKey;
 use graph_model::path::{Path, Root};
+use graph_model::reducer::Reducer;
 use graph_model::template::Template;
 
 use super::branches::Branches;
@@ -68,6 +69,8 @@ pub(crate) struct Flow {
     into: Vec<Vec<usize>>,
     /// For each path into the state, the key that it begins with.
     key_of: HashMap<usize, usize>,
+    /// The facts that no write makes false: that a list is not empty which only grows.
+    lasting: HashSet<usize>,
     /// For the paths of each expression with `||`, the fact that one of them is set.
     alternatives: HashMap<Vec<Path>, usize>,
     /// The same facts by the address of the paths in memory, since an expression may be long.
@@ -346,7 +349,7 @@ impl Flow {
     /// Removes the facts that nodes of other branches may make false by writing these keys. A key that is set stays set.
     fn forget(&self, known: &mut Set, keys: &[usize]) {
         for &key in keys {
-            for &fact in &self.into[key] {
+            for &fact in self.into[key].iter().filter(|fact| !self.lasting.contains(fact)) {
                 known.remove(fact);
                 for &one in self.member_of.get(&fact).into_iter().flatten() {
                     self.keep_alternative(known, one);
@@ -416,8 +419,22 @@ impl Flow {
                 }
             }
         }
+        let resets: HashSet<usize> = self.resets.iter().flatten().copied().collect();
         for (node, definition) in nodes.iter().enumerate() {
             for (at, assignment) in definition.assign().iter().enumerate() {
+                // Each write adds an element, or the node fails.
+                if let Some(key) = model.key(assignment.key.value.as_str())
+                    && model.reducer(key) == Some(&Reducer::Append)
+                    && model.keys[key].keep().is_none()
+                {
+                    let segments = vec![assignment.key.to_string(), NOT_EMPTY.to_owned()];
+                    if let Some(fact) = self.fact(model, &Path { root: Root::State, segments }) {
+                        self.carried[node][at].push((None, fact));
+                        if !resets.contains(&key) {
+                            self.lasting.insert(fact);
+                        }
+                    }
+                }
                 let whole = Path { root: Root::State, segments: vec![assignment.key.to_string()] };
                 if let Some(&fact) = self.paths.get(&whole)
                     && (model.combines_name(assignment.key.value.as_str())
@@ -611,7 +628,8 @@ impl Flow {
             let holds = |from: &Option<usize>| is_written && from.is_none_or(|from| known.contains(from));
             let carried = self.carried[node].get(at).into_iter().flatten();
             let carried: Vec<usize> = carried.filter(|(from, _)| holds(from)).map(|(_, fact)| *fact).collect();
-            self.into[key].iter().for_each(|&fact| known.remove(fact));
+            let lost = self.into[key].iter().filter(|fact| !self.lasting.contains(fact));
+            lost.for_each(|&fact| known.remove(fact));
             if is_written {
                 self.learn(&mut known, key);
                 carried.into_iter().for_each(|fact| known.insert(fact));
@@ -733,7 +751,11 @@ impl Flow {
             let failed = model.error_successor(node).filter(|_| !keys.contains(&self.keys));
             // A fan-out with a branch that surely begins does not lead to its join directly.
             let begins = |edges: &EdgeList| edges.edges.iter().any(|edge| matches!(edge.when, Condition::Always));
-            let is_sure = matches!(model.definition.nodes[node].next(), RouteDefinition::All(edges) if begins(edges));
+            let is_sure = match model.definition.nodes[node].next() {
+                RouteDefinition::All(edges) => begins(edges),
+                RouteDefinition::Each(each) => model.surely_has_elements(&each.over),
+                _ => false,
+            };
             let beyond = self.branches.beyond(node).iter().copied().filter(|_| !sets && !is_sure);
             let broken = self.branches.broken(node).iter().copied();
             let otherwise = model.timeout_successor(node).into_iter().chain(model.fewer_successor(node));

@@ -43,8 +43,11 @@ pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> StateTypes {
             NodeKind::Foreach(each) => Some(&each.over),
             _ => None,
         };
-        for (index, assignment) in node.assign().iter().enumerate() {
-            for term in std::iter::once(&assignment.value).chain(over) {
+        let assigned =
+            node.assign().iter().enumerate().map(|(index, assignment)| (Some(index), Some(&assignment.value)));
+        let collects = matches!(&node.kind, NodeKind::Foreach(ForeachDefinition { collect: Some(_), .. }));
+        for (index, value) in assigned.chain(collects.then_some((None, None))) {
+            for term in value.into_iter().chain(over) {
                 term.templates(&mut |_, template, _| {
                     let paths: Vec<&Path> = template.expressions().flat_map(|expression| &expression.paths).collect();
                     // The element of a list depends on the keys that the list is read from.
@@ -60,10 +63,7 @@ pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> StateTypes {
                     }
                 });
             }
-            writers.push((at, Some(index)));
-        }
-        if matches!(&node.kind, NodeKind::Foreach(ForeachDefinition { collect: Some(_), .. })) {
-            writers.push((at, None));
+            writers.push((at, index));
         }
     }
     let (mut now, mut later): (BTreeSet<usize>, BTreeSet<usize>) = ((0..writers.len()).collect(), BTreeSet::new());
@@ -99,7 +99,7 @@ fn learn_from(model: &Model<'_>, flow: &Flow, types: &mut StateTypes, (at, index
             (assignment.key.value.as_str(), &assignment.value.span, learned)
         }
         (None, NodeKind::Foreach(ForeachDefinition { collect: Some(key), .. })) => {
-            (key.value.as_str(), &key.span, vec![model.collected(at)])
+            (key.value.as_str(), &key.span, vec![env.collected(at)])
         }
         (None, _) => return None,
     };

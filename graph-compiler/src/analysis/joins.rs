@@ -180,7 +180,10 @@ impl Finder<'_, '_> {
                 let is_always = |edge: usize| matches!(list.edges[edge].when, Condition::Always);
                 self.model.edge_indices(fan).map(is_always).collect()
             }
-            // The list may be empty.
+            RouteDefinition::Each(each) => {
+                let begins = self.model.surely_has_elements(&each.over);
+                self.model.successors(fan).map(|_| begins).collect()
+            }
             _ => self.model.successors(fan).map(|_| false).collect(),
         }
     }

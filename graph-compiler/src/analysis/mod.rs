@@ -54,7 +54,7 @@ use types::{LeastLength, StateTypes};
 pub use reads::Site;
 pub use types_at::TypesAt;
 
-use crate::graph::{ApprovingAnswers, InnerGraph, Interface, TypedKey, TypedReducer, TypedSignal, TypedTool};
+use crate::graph::{ApprovingAnswers, Exit, InnerGraph, Interface, TypedKey, TypedReducer, TypedSignal, TypedTool};
 use crate::items::{InnerKey, Items};
 use crate::types::{Type, TypeKind};
 
@@ -112,8 +112,8 @@ impl<'d> Analysis<'d> {
                     id: id.to_string(),
                     description: function.contract.and_then(|contract| contract.description.clone()),
                     keys: vec![at],
-                    write: function.write.clone(),
-                    value: function.value.clone(),
+                    write: function.write.clone().plain(),
+                    value: function.value.clone().plain(),
                 }),
             }
         }
@@ -166,8 +166,6 @@ impl<'d> Analysis<'d> {
             keep: key.keep(),
             is_reset: resets(key.name),
             is_read: is_read[at],
-            values: types.values[at].clone(),
-            least: types.least[at],
         };
         keys.map(inner).collect()
     }
@@ -175,8 +173,8 @@ impl<'d> Analysis<'d> {
     /// Returns the graph's interface.
     pub(crate) fn interface(&self) -> Interface {
         let definition = self.model.definition;
-        let fields = |ty: &Type| match &ty.kind {
-            TypeKind::Object(fields) => Some(fields.clone()),
+        let fields = |ty: &Type| match ty.clone().plain().kind {
+            TypeKind::Object(fields) => Some(fields),
             _ => None,
         };
         let tool = |tool: &CalledTool<'_>| TypedTool {
@@ -193,32 +191,38 @@ impl<'d> Analysis<'d> {
             description: tool.contract.and_then(|contract| contract.description.clone()),
             // A graph takes its inputs as one object.
             params: tool.contract.and_then(|contract| fields(&Type::of_schema(&contract.params))),
-            result: tool.result.clone(),
+            result: tool.result.clone().plain(),
         };
         let signal = |signal: &SignalDefinition| TypedSignal {
             name: signal.name.to_string(),
-            ty: Type::of_schema(&signal.schema),
+            ty: Type::of_schema(&signal.schema).plain(),
             description: signal.schema.description.clone(),
         };
         let answers = definition.nodes.iter().filter_map(|node| {
             let schema = &node.ask()?.schema;
-            let (name, ty) = (node.name.to_string(), Type::of_schema(schema));
+            let (name, ty) = (node.name.to_string(), Type::of_schema(schema).plain());
             Some(TypedSignal { name, ty, description: schema.description.clone() })
         });
         let exits = output::exits(self.type_env(), &self.control_flow);
+        let output = output::output(self.type_env(), &exits);
+        let inner_exits = if self.model.may_end_anywhere() { Vec::new() } else { exits };
+        let plain = |exit: &Exit| Exit { node: exit.node.clone(), ty: exit.ty.clone().plain() };
+        let key = |key: &TypedKey| TypedKey { ty: key.ty.clone().not_null().plain(), ..key.clone() };
         Interface {
             id: definition.id.to_string(),
             version: definition.version.clone(),
             description: definition.description.clone(),
             inputs: fields(&self.model.inputs),
-            keys: self.types.keys.iter().map(|key| TypedKey { ty: key.ty.clone().not_null(), ..key.clone() }).collect(),
+            keys: self.types.keys.iter().map(key).collect(),
             inner_keys: self.inner_keys(),
             tools: self.model.tools.iter().map(tool).collect(),
             reducers: self.reducers(),
             signals: definition.signals.iter().map(signal).collect(),
             answers: answers.collect(),
-            output: output::output(self.type_env(), &exits),
-            exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
+            output: output.clone().plain(),
+            exits: inner_exits.iter().map(plain).collect(),
+            inner_output: output,
+            inner_exits,
             inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),
             budget: budget::budget(self.least(), &self.coverage),
             approvals: self.approvals.get().cloned().unwrap_or_default(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use graph_definition::definition::{
     CallDefinition, ChannelDefinition, Contract, Definition, NodeDefinition, NodeKind, RouteDefinition, SIGNAL,
-    Spanned, ValueSchema, WaitDefinition,
+    Spanned, TermDefinition, TermKind, ValueSchema, WaitDefinition,
 };
 use graph_definition::diagnostic::SourcePlace;
 use graph_definition::hash::{HashMap, HashSet};
@@ -14,6 +14,7 @@ use graph_model::name::{ItemId, StateKey as Name};
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, THREAD_DIRECTIVE};
 use graph_model::reducer::Keep;
+use graph_model::template::Template;
 use graph_model::value::Value;
 
 use super::calls::{CalledTool, Caller, Need, StartedTask, TaskCall, calls, need, task_of, tool_key};
@@ -61,6 +62,8 @@ pub(crate) struct StateKey<'d> {
     pub(crate) channel: Option<&'d ChannelDefinition>,
     /// The function of the program that combines its writes, if its reducer is one.
     pub(crate) function: Option<Function<'d>>,
+    /// Whether nodes of other graphs share it with runs of this one, which then begin with other values than its first.
+    pub(crate) is_shared: bool,
 }
 
 impl StateKey<'_> {
@@ -378,6 +381,23 @@ impl<'d> Model<'d> {
         Ok(result.or_null())
     }
 
+    /// Whether a list that a node goes over has an element in every run: one that the graph writes, or an input whose schema asks for
+    /// elements.
+    pub(crate) fn surely_has_elements(&self, list: &TermDefinition) -> bool {
+        match &list.kind {
+            TermKind::List(list) => !list.is_empty(),
+            TermKind::Literal(Value::Array(list)) => !list.is_empty(),
+            TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
+                [Path { root: Root::Inputs, segments }] => {
+                    let ty = segments.iter().try_fold(self.inputs.clone(), |ty, part| ty.step(part).ok());
+                    ty.is_some_and(|ty| !ty.nullable && ty.known.least > 0)
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Returns the schema of the input that a path leads to.
     pub(crate) fn schema_of_input(&self, path: &Path) -> Option<&'d ValueSchema> {
         let inputs = self.definition.inputs.as_ref().filter(|_| path.root == Root::Inputs)?;
@@ -452,7 +472,8 @@ fn state_keys<'d>(definition: &'d Definition, items: &'d Items) -> (Vec<StateKey
             let first = || first().filter(|_| !is_in_memory);
             let function = channel.and_then(|channel| channel.reducer.value.function());
             let function = function.map(|id| Function::new(id, items));
-            keys.push(StateKey { name, initial: initial.or_else(first), channel, function });
+            let is_shared = items.shared.contains(name);
+            keys.push(StateKey { name, initial: initial.or_else(first), channel, function, is_shared });
             keys.len() - 1
         });
     }

@@ -14,8 +14,8 @@ use super::flow::Flow;
 use super::model::Model;
 use super::provided::{field, last_error, retries};
 use super::reads::Site;
-use super::types::{LeastLength, StateTypes, least_by_schema, least_of_term};
-use crate::types::{Type, TypeKind, join_all};
+use super::types::{LeastLength, StateTypes};
+use crate::types::{Known, Type, TypeKind, join_all};
 
 /// The types of paths and terms at the places where they occur.
 ///
@@ -161,10 +161,8 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
     /// Whether the list that the first parts of a path lead to is sure to have the element that the next part names.
     fn has_element(&self, node: usize, site: Site, path: &Path, parts: usize) -> bool {
         let Some(index) = path.segments.get(parts).and_then(|part| part.parse::<i64>().ok()) else { return false };
-        let needed = if index < 0 { index.unsigned_abs() } else { index.unsigned_abs() + 1 };
         let list = Path { root: path.root, segments: path.segments[..parts].to_vec() };
-        let is_not_empty = || site.point().is_some_and(|point| self.flow.is_not_empty(node, point, &list));
-        (needed == 1 && is_not_empty()) || self.least_items(node, site, &list) >= needed
+        matches!(index, -1 | 0) && site.point().is_some_and(|point| self.flow.is_not_empty(node, point, &list))
     }
 
     /// Whether one of several paths is sure to be set at a place: the key that it begins with, or the input that it names.
@@ -214,6 +212,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
                 TypeKind::Enum(words) => Some(words),
                 _ => None,
             }
+            Some(words)
         };
         let pieces: Vec<Vec<String>> = match template {
             Template::Text(_) => return None,
@@ -271,6 +270,14 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         Some(ty?.not_null())
     }
 
+    /// Returns the type of the list that a foreach collects: it has a result for each item.
+    pub(crate) fn collected(&self, node: usize) -> Type {
+        let collected = self.model.collected(node);
+        let NodeKind::Foreach(each) = &self.model.definition.nodes[node].kind else { return collected };
+        let least = self.type_of_term(node, Site::Over, &each.over).known.least;
+        Type { known: Known { least, ..Known::default() }, ..collected }
+    }
+
     /// Returns the type of an item of the list that a foreach goes over.
     fn item_of(&self, node: usize) -> Type {
         let NodeKind::Foreach(each) = &self.model.definition.nodes[node].kind else { return Type::any() };
@@ -303,9 +310,10 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
                 let secret = paths.any(|path| self.type_of_path(node, site, path).has_secret());
                 Type { secret, ..Type::of(TypeKind::String) }
             }
-            TermKind::List(list) => Type::of(TypeKind::List(Box::new(join_all(
-                list.iter().map(|term| self.type_of_term(node, site, term)),
-            )))),
+            TermKind::List(list) => {
+                let elements = join_all(list.iter().map(|term| self.type_of_term(node, site, term)));
+                Type::list(elements, list.len() as u64)
+            }
             TermKind::Object(fields) => {
                 let field = |(key, term): &(Spanned<String>, TermDefinition)| {
                     field(&key.value, self.type_of_term(node, site, term))
@@ -331,55 +339,17 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
     /// Returns how many elements the lists of a node have at least.
     pub(crate) fn least_lengths(&self, node: usize) -> LeastLength {
         let definition = &self.model.definition.nodes[node];
+        let least = |site: Site, over: &TermDefinition| {
+            let ty = self.type_of_term(node, site, over);
+            // Nothing has no elements.
+            if ty.nullable { 0 } else { ty.known.least }
+        };
         LeastLength {
-            elements: definition.each().map_or(0, |each| self.least_length(node, Site::Over, &each.over)),
+            elements: definition.each().map_or(0, |each| least(Site::Over, &each.over)),
             branches: match definition.next() {
-                RouteDefinition::Each(each) => self.least_length(node, Site::Next, &each.over),
+                RouteDefinition::Each(each) => least(Site::Next, &each.over),
                 _ => 0,
             },
-        }
-    }
-
-    fn least_length(&self, node: usize, site: Site, over: &TermDefinition) -> u64 {
-        match &over.kind {
-            TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
-                // Nothing has no elements.
-                [path] if !self.type_of_path(node, site, path).nullable => self.least_items(node, site, path),
-                _ => 0,
-            },
-            _ => least_of_term(self.model.definition, over),
-        }
-    }
-
-    /// Returns how many elements the list at a path has at least.
-    fn least_items(&self, node: usize, site: Site, list: &Path) -> u64 {
-        match (list.root, list.segments.as_slice()) {
-            (Root::Inputs, _) => least_by_schema(self.model.definition, list),
-            (Root::State, [key]) => self.model.key(key).map_or(0, |key| self.types.least[key]),
-            (Root::Local, [name, rest @ ..]) if self.model.is_item(node, site, name) => {
-                let NodeKind::Foreach(each) = &self.model.definition.nodes[node].kind else { return 0 };
-                match (&each.over.kind, rest) {
-                    (TermKind::List(list), []) => {
-                        list.iter().map(|item| least_of_term(self.model.definition, item)).min().unwrap_or(0)
-                    }
-                    (TermKind::Literal(Value::Array(list)), []) => {
-                        list.iter().map(|item| item.as_array().map_or(0, Vec::len) as u64).min().unwrap_or(0)
-                    }
-                    (TermKind::Template { template: Template::Whole(over), .. }, _) => match over.paths.as_slice() {
-                        [over] if over.root == Root::Inputs => {
-                            let segments =
-                                over.segments.iter().cloned().chain(["0".to_owned()]).chain(rest.iter().cloned());
-                            least_by_schema(
-                                self.model.definition,
-                                &Path { root: Root::Inputs, segments: segments.collect() },
-                            )
-                        }
-                        _ => 0,
-                    },
-                    _ => 0,
-                }
-            }
-            _ => 0,
         }
     }
 }

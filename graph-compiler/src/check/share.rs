@@ -199,16 +199,16 @@ impl SharedKeys<'_, '_> {
             return;
         }
         let is_list = matches!(ty.kind, TypeKind::List(_));
-        if is_list && types.least[at] < inner.least {
-            let what = format!("there the list is never shorter than {}, and here it may be", inner.least);
+        if is_list && ty.known.least < other.known.least {
+            let what = format!("there the list is never shorter than {}, and here it may be", other.known.least);
             self.error(key, &what, diagnostics).help("give it the same first value in both graphs");
             return;
         }
         // The graph inside is checked for the values that its own nodes write.
-        let Some(known) = &inner.values else { return };
+        let Some(known) = &other.known.values else { return };
         // Null is no value: the graph inside has its own first value then.
         let is_known = |value: &Value| value.is_null() || known.iter().any(|known| equal(known.view(), value.view()));
-        let other = match &types.values[at] {
+        let other = match &ty.known.values {
             Some(values) => values.iter().find(|value| !is_known(value)).map(Value::to_string),
             None => Some("any other value".to_owned()),
         };

@@ -24,12 +24,14 @@ fn check_route(analysis: &Analysis<'_>, at: usize, by: &ByDefinition, diagnostic
         diagnostics.error(code::SECRET_COMPARED, model.place(&by.by.span), message).label("a secret");
         return;
     }
-    let mut words: Vec<String> = match &ty.kind {
-        TypeKind::Enum(words) => words.clone(),
-        TypeKind::Boolean => vec!["true".to_owned(), "false".to_owned()],
-        TypeKind::Never => Vec::new(),
+    let mut words: Vec<String> = match (ty.words(), &ty.kind) {
+        // Nodes that cannot be read may write other words.
+        (_, TypeKind::String) if !model.definition.is_complete => return,
+        (Some(words), _) => words,
+        (_, TypeKind::Boolean) => vec!["true".to_owned(), "false".to_owned()],
+        (_, TypeKind::Never) => Vec::new(),
         // A value of an unknown type fails the node if it has no target.
-        TypeKind::Any => return,
+        (_, TypeKind::Any) => return,
         _ => {
             let message = format!("node `{node}` routes by `{path}`, which is {}", ty.clone().not_null());
             diagnostics

@@ -355,6 +355,7 @@ impl Project {
             inputs: head.inputs.clone(),
             schema: head.schema.clone(),
             output: Type::any(),
+            exits: Vec::new(),
             keys: InnerKeys::Unknown,
             signals: head.signals.clone(),
             needs: self.needs(path),
@@ -375,7 +376,8 @@ impl Project {
         match &examined.interface {
             // Consequences of its own mistakes are not reported for the caller.
             Some(interface) if !has_mistakes => Nested {
-                output: interface.output.clone(),
+                output: interface.inner_output.clone(),
+                exits: interface.inner_exits.clone(),
                 budget: interface.budget.clone(),
                 keys: InnerKeys::Known(interface.inner_keys.clone()),
                 ..nested

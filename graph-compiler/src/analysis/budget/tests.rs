@@ -175,6 +175,7 @@ fn items() -> Items {
         inputs: Type::any(),
         schema: None,
         output: Type::any(),
+        exits: Vec::new(),
         keys: InnerKeys::Unknown,
         signals: None,
         needs: Vec::new(),
