@@ -19,6 +19,7 @@ use graph_model::reducer::Reducer;
 use graph_model::template::Template;
 
 use super::branches::Branches;
+use super::cases;
 use super::guards;
 use super::joins::{BranchEnds, JoinedBranch, Joins, NodeJoin};
 use super::model::Model;
@@ -124,6 +125,14 @@ impl Flow {
             }
         }
         flow.gains = (0..count).map(|node| flow.gains_of(model, node)).collect();
+        for node in 0..count {
+            for (edge, paths) in cases::assigned(model, node).into_iter().enumerate() {
+                for path in &paths {
+                    let facts = flow.facts_of(model, path);
+                    flow.gains[node].edges[edge].1.extend(facts);
+                }
+            }
+        }
         flow.carry(model);
         flow.gather_alternatives(model);
         flow.prove_alternatives(model);
@@ -537,7 +546,18 @@ impl Flow {
         let (edges, is_first) = match model.definition.nodes[node].next() {
             RouteDefinition::First(list) => (&list.edges, true),
             RouteDefinition::All(list) => (&list.edges, false),
-            RouteDefinition::End | RouteDefinition::To(_) | RouteDefinition::Each(_) | RouteDefinition::By(_) => {
+            RouteDefinition::By(by) => {
+                let edges: Vec<usize> = model.edge_indices(node).collect();
+                let of_edge = |edge: usize| {
+                    let is_null = by.to[edge].0.value == "null";
+                    let path = Some(&by.by.value).filter(|_| !is_null);
+                    let copies: Vec<Path> = path.into_iter().flat_map(|path| copies_of(model, node, path)).collect();
+                    let facts = path.into_iter().chain(&copies).flat_map(|path| self.facts_of(model, path)).collect();
+                    (0, facts)
+                };
+                return Gains { passed: Vec::new(), edges: edges.into_iter().map(of_edge).collect() };
+            }
+            RouteDefinition::End | RouteDefinition::To(_) | RouteDefinition::Each(_) => {
                 return Gains { passed: Vec::new(), edges: vec![(0, Vec::new()); model.successors(node).count()] };
             }
         };

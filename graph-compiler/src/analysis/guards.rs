@@ -28,6 +28,22 @@ pub(crate) fn proven(condition: &Condition<TestDefinition>, holds: bool) -> Vec<
     }
 }
 
+/// Whether a condition can have a result, where `can` returns it for its comparisons. Comparisons are taken to be independent of each
+/// other, so more is possible than can occur.
+pub(crate) fn can_be<'c>(
+    condition: &'c Condition<TestDefinition>,
+    holds: bool,
+    can: &impl Fn(&'c TestDefinition, bool) -> bool,
+) -> bool {
+    match (condition, holds) {
+        (Condition::Always, _) => holds,
+        (Condition::Not(inner), _) => can_be(inner, !holds, can),
+        (Condition::Test(test), _) => can(test, holds),
+        (Condition::All(all), true) | (Condition::Any(all), false) => all.iter().all(|one| can_be(one, holds, can)),
+        (Condition::All(all) | Condition::Any(all), _) => all.iter().any(|one| can_be(one, holds, can)),
+    }
+}
+
 /// Returns the paths at which there is no empty list if the condition holds, or if it does not. There may be no value at all.
 pub(crate) fn not_empty(condition: &Condition<TestDefinition>, holds: bool) -> Vec<&Path> {
     let is_empty = |value: &Value| matches!(value, Value::Array(list) if list.is_empty());

@@ -16,6 +16,7 @@ pub(crate) mod branches;
 mod breaks;
 pub(crate) mod budget;
 pub(crate) mod calls;
+mod cases;
 pub(crate) mod channels;
 mod components;
 pub(crate) mod control_flow;

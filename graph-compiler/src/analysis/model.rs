@@ -350,11 +350,30 @@ impl<'d> Model<'d> {
         let field = |name: String, ty: Type| TypedField { name, ty, default: None, description: None };
         let mut fields = vec![field(SIGNAL.to_owned(), Type::of(TypeKind::Enum(names().collect())))];
         for name in names() {
-            let signal = self.definition.signals.iter().find(|signal| signal.name.value.as_str() == name);
-            let ty = signal.map_or_else(Type::any, |signal| Type::of_schema(&signal.schema));
+            let ty = self.value_of_signal(&name);
             fields.push(field(name, if wait.signals.len() == 1 { ty } else { ty.or_null() }));
         }
         Some(Type::of(TypeKind::Object(fields)))
+    }
+
+    /// Returns the type of the `result` of a wait for signals if the one with this name ended it.
+    pub(crate) fn received_one(&self, wait: &WaitDefinition, name: &str) -> Type {
+        let all = self.received(wait).unwrap_or_else(Type::any);
+        let TypeKind::Object(fields) = all.kind else { return all };
+        let field = |field: TypedField| TypedField {
+            ty: match field.name.as_str() {
+                SIGNAL => Type::of(TypeKind::Enum(vec![name.to_owned()])),
+                other if other == name => self.value_of_signal(name),
+                _ => Type::null(),
+            },
+            ..field
+        };
+        Type::of(TypeKind::Object(fields.into_iter().map(field).collect()))
+    }
+
+    fn value_of_signal(&self, name: &str) -> Type {
+        let signal = self.definition.signals.iter().find(|signal| signal.name.value.as_str() == name);
+        signal.map_or_else(Type::any, |signal| Type::of_schema(&signal.schema))
     }
 
     /// Whether a name is that of the item of a foreach, at a place in its node.
