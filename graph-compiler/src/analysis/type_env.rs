@@ -6,7 +6,7 @@ use graph_definition::definition::{CallDefinition, NodeKind, RouteDefinition, Sp
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::reducer::Keep;
-use graph_model::template::{Expression, Piece, Template};
+use graph_model::template::{Expression, InputReference, Piece, Template};
 use graph_model::value::Value;
 
 use super::branches::entered_lists;
@@ -208,9 +208,13 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         let TermKind::Template { template, .. } = &call.computed()?.0.kind else { return None };
         let words = |expression: &Expression| {
             let [path] = expression.paths.as_slice() else { return None };
-            match self.type_of_path(node, site, path).kind {
-                TypeKind::Enum(words) => Some(words),
-                _ => None,
+            let ty = self.type_of_path(node, site, path);
+            let mut words = ty.words()?;
+            // A reference to an input that is not given has a text of its own.
+            if let (true, Some(InputReference::AsWritten(text) | InputReference::Text(text))) =
+                (ty.nullable, &expression.input)
+            {
+                words.push(text.clone());
             }
             Some(words)
         };

@@ -6,7 +6,7 @@ use graph_definition::definition::{CallDefinition, Contract, Spanned, TermDefini
 use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
 use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
-use graph_model::template::{Expression, Piece, Template};
+use graph_model::template::{Expression, InputReference, Piece, Template};
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
@@ -283,6 +283,12 @@ impl ParameterCheck<'_, '_> {
         let TermKind::Template { template: Template::Mixed(pieces), .. } = &term.kind else { return };
         for piece in pieces {
             let Piece::Expression(expression) = piece else { continue };
+            let written = match &expression.input {
+                // It has this text if the input is not given.
+                Some(InputReference::Text(_)) => continue,
+                Some(InputReference::AsWritten(text)) => Some(text.clone()),
+                None => None,
+            };
             let types =
                 expression.paths.iter().map(|path| self.analysis.type_env().type_of_path(self.node, self.site, path));
             let types: Vec<Type> = types.collect();
@@ -290,7 +296,7 @@ impl ParameterCheck<'_, '_> {
             if is_known && types.iter().all(|ty| ty.nullable) {
                 let target = Type::of(TypeKind::String);
                 let paths: Vec<String> = expression.paths.iter().map(ToString::to_string).collect();
-                let text = format!("${{{}}}", paths.join(" || "));
+                let text = written.unwrap_or_else(|| format!("${{{}}}", paths.join(" || ")));
                 self.report_missing(term, &text, expression, &target, &"a part of an `item_id`", diagnostics);
             }
         }

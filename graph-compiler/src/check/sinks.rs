@@ -10,7 +10,7 @@ use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::program::{ItemType, Verb};
-use graph_model::template::{Expression, Template};
+use graph_model::template::{Expression, InputReference, Template};
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
@@ -64,9 +64,13 @@ fn ids(analysis: &Analysis<'_>, call: &CallDefinition) -> Option<Vec<String>> {
     let words = |expression: &Expression| {
         let mut words = Vec::new();
         for path in &expression.paths {
-            match analysis.type_env().type_of_path(node, site, path).kind {
-                TypeKind::Enum(texts) => words.extend(texts),
-                _ => return None,
+            let ty = analysis.type_env().type_of_path(node, site, path);
+            words.extend(ty.words()?);
+            // A reference to an input that is not given has a text of its own.
+            if let (true, Some(InputReference::AsWritten(text) | InputReference::Text(text))) =
+                (ty.nullable, &expression.input)
+            {
+                words.push(text.clone());
             }
         }
         Some(words)
