@@ -327,6 +327,33 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         }
     }
 
+    /// Whether a term is null in every run: all of its paths lead to keys that are set and to parts that are always null. A key that is
+    /// not set, and a part that no value has, are reported by rules of their own.
+    pub(crate) fn is_nothing(&self, node: usize, site: Site, term: &TermDefinition) -> bool {
+        let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else {
+            return matches!(&term.kind, TermKind::Literal(Value::Null));
+        };
+        expression.paths.iter().all(|path| {
+            let (whole, parts) = match (path.root, path.segments.split_first()) {
+                (Root::State, Some((name, parts))) => match self.model.key(name) {
+                    Some(key) if self.is_set(node, site, key) => (self.types.keys[key].ty.clone(), parts),
+                    _ => return false,
+                },
+                (Root::Inputs, Some((name, parts))) => match self.model.input(name) {
+                    Some(field) => (field.ty.clone(), parts),
+                    None => return false,
+                },
+                (Root::Result, _) => match self.model.result_at(node, site) {
+                    Some(result) => (result.into_owned(), path.segments.as_slice()),
+                    None => return false,
+                },
+                _ => return false,
+            };
+            let part = parts.iter().try_fold(whole, |ty, part| ty.step(part).ok());
+            part.is_some_and(|part| part.is_nothing())
+        })
+    }
+
     /// Whether a term may be null. The type of one that begins with a value of any type says so even if the term falls back on a
     /// value that is there.
     pub(crate) fn may_be_null(&self, node: usize, site: Site, term: &TermDefinition) -> bool {

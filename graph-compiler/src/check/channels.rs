@@ -8,7 +8,6 @@ use graph_definition::hash::HashMap;
 use graph_definition::source::Span;
 use graph_model::name::StateKey;
 use graph_model::reducer::Reducer;
-use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
@@ -78,7 +77,7 @@ struct ChannelWrite<'d> {
     span: Span,
     ty: Type,
     writer: Writer,
-    /// Whether it is null, written as such.
+    /// Whether it is null in every run.
     is_null: bool,
 }
 
@@ -110,7 +109,7 @@ fn writes<'d>(analysis: &Analysis<'d>) -> Vec<ChannelWrite<'d>> {
     for (at, node) in model.definition.nodes.iter().enumerate() {
         for (index, assignment) in node.assign().iter().enumerate() {
             let ty = || analysis.type_env().type_of_term(at, Site::Assign(index), &assignment.value);
-            let is_null = assignment.value.literal() == Some(Value::Null);
+            let is_null = analysis.type_env().is_nothing(at, Site::Assign(index), &assignment.value);
             add(assignment.key.value.as_str(), &assignment.value.span, (Writer::Assign, is_null), &ty);
         }
         if let NodeKind::Foreach(each) = &node.kind
@@ -177,7 +176,7 @@ fn check_write(analysis: &Analysis<'_>, write: &ChannelWrite<'_>, diagnostics: &
         };
         return false;
     }
-    // A path that leads to nothing is reported by a rule of its own.
+    // A key that is not set, and a part that no value has, are reported by rules of their own.
     let is_unknown = ty.kind == TypeKind::Any || (ty.kind == TypeKind::Never && !write.is_null);
     if ty.nullable && !is_unknown && !is_state {
         let found = if write.is_null { "is null" } else { "may be null" };
