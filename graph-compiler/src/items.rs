@@ -24,6 +24,8 @@ pub struct Items {
     pub ambiguous: BTreeMap<ItemId, Vec<String>>,
     /// For ids with neither a contract nor a graph, an id that is nearly the same.
     pub similar: BTreeMap<ItemId, String>,
+    /// The ids of contracts and graphs whose files have mistakes. These are reported there; no rule needs the types of such a file.
+    pub broken: BTreeSet<ItemId>,
     /// The graphs that run inside, directly or through others, each once.
     pub inner: Vec<InnerGraph>,
     /// The keys of the graph itself that nodes of other graphs of the tree share with its runs.
@@ -154,6 +156,8 @@ pub struct Nested {
     pub can_wait: bool,
     /// Whether no run of it can end, because each starts another run of it inside.
     pub is_endless: bool,
+    /// Whether its file has mistakes.
+    pub has_mistakes: bool,
     /// The limits in that contract.
     pub limits: Option<AgentLimits>,
     /// Whether that contract says that a call of it needs approval.

@@ -462,8 +462,15 @@ impl Project {
             // An agent or program is the graph that its contract means.
             let (contract, file) =
                 if found.means_graph() { (None, None) } else { (found.contract.as_ref(), found.file.as_ref()) };
+            let is_mistake =
+                |one: &Diagnostic| one.severity == Severity::Error && !(is_review && one.code.is_of_trust());
+            if found.diagnostics.iter().any(is_mistake) {
+                items.broken.insert((*id).clone());
+            }
             if let ([graph], None, None) = (graphs.as_slice(), contract, file) {
-                items.graphs.insert((*id).clone(), self.nested(graph, caller));
+                let nested = self.nested(graph, caller);
+                items.broken.extend(nested.has_mistakes.then(|| (*id).clone()));
+                items.graphs.insert((*id).clone(), nested);
             } else if !graphs.is_empty() {
                 let names = graphs.iter().chain(file).map(|file| display_name(&self.package, file));
                 let built_in = contract.filter(|_| file.is_none());
@@ -471,7 +478,9 @@ impl Project {
                 items.ambiguous.insert((*id).clone(), names.collect());
             }
             if graphs.is_empty() && contract.is_none() && file.is_none() {
-                diagnostics.extend(self.unclear(id));
+                let unclear = self.unclear(id);
+                items.broken.extend((!unclear.is_empty()).then(|| (*id).clone()));
+                diagnostics.extend(unclear);
                 items.similar.extend(self.similar(id).map(|similar| ((*id).clone(), similar)));
             }
             items.contracts.extend(contract.map(|contract| ((*id).clone(), Arc::clone(contract))));

@@ -36,6 +36,8 @@ pub(crate) struct CalledTool<'d> {
     pub(crate) params: Option<Type>,
     /// The type of its result.
     pub(crate) result: Type,
+    /// Whether the file of its contract or graph has mistakes, so that no rule can need its types.
+    pub(crate) is_broken: bool,
 }
 
 impl<'d> CalledTool<'d> {
@@ -57,7 +59,9 @@ impl<'d> CalledTool<'d> {
             params: contract
                 .map(|contract| Type::of_schema(&contract.params))
                 .or_else(|| graph.map(|graph| graph.inputs.clone())),
+            is_broken: id.is_some_and(|id| items.broken.contains(id)),
             result: match graph {
+                Some(graph) if graph.has_mistakes => Type::any(),
                 Some(graph) => provided::run_of(&graph.output),
                 None => contract.and_then(|contract| contract.result.as_ref()).map_or_else(Type::any, Type::of_schema),
             },

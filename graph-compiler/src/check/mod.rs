@@ -179,7 +179,9 @@ pub fn check(
     RULES.iter().for_each(|rule| rule(&analysis, diagnostics));
     let is_error = |one: &Diagnostic| one.severity == Severity::Error;
     // In a review, a missing signature says nothing about the graph's behaviour: all files are checked.
-    if !diagnostics.iter().any(|one| is_error(one) && !(items.are_for_review && one.code.is_of_trust())) {
+    let has_mistakes = diagnostics.iter().any(|one| is_error(one) && !(items.are_for_review && one.code.is_of_trust()));
+    // Lints would report consequences of mistakes in other files.
+    if !has_mistakes && items.broken.is_empty() {
         LINTS.iter().for_each(|rule| rule(&analysis, diagnostics));
     }
     levels.apply(diagnostics);

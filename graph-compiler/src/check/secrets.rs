@@ -140,6 +140,9 @@ fn check_call(
         _ if call.computed().is_some() => Promise::None("the tool is known only when the graph runs"),
         _ => Promise::None("no contract promises to keep a secret"),
     };
+    if tool.is_broken {
+        return;
+    }
     let given = SecretCheck { analysis, node, site, promise };
     if let Some((term, _)) = call.computed() {
         let given = SecretCheck { promise: Promise::None("an id is shown to everybody"), ..given };

@@ -19,6 +19,9 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let (Some(first), Some(call)) = (first, node.call()) else { continue };
         let tool = analysis.model.tool(call);
         let Some(inner) = tool.graph else {
+            if tool.is_broken {
+                continue;
+            }
             // An action without a contract or graph is reported on its own.
             let what = if node.share().is_empty() { "signals" } else { "keys" };
             let message = format!("node `{}` shares {what}, and its action runs no graph that is known", node.name);

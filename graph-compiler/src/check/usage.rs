@@ -107,6 +107,7 @@ fn check_graph(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 ));
             }
             Some(_) => {}
+            None if model.tools.iter().any(|tool| tool.is_broken) => {}
             None => {
                 let message = format!("no bound is known for what the agents of a run use of `limits.{name}`");
                 let diagnostic = diagnostics.error(code::OVER_USAGE, place, message);

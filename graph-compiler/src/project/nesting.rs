@@ -362,6 +362,7 @@ impl Project {
             budget: None,
             can_wait: self.can_wait(path),
             is_endless: false,
+            has_mistakes: false,
             limits: self.tool_of(path).and_then(|id| self.agent_limits(&id)),
             is_guarded: self.tool_of(path).is_some_and(|id| self.is_guarded(&id)),
             once: self.once(path),
@@ -382,7 +383,7 @@ impl Project {
                 keys: InnerKeys::Known(interface.inner_keys.clone()),
                 ..nested
             },
-            _ => Nested { inputs: Type::any(), ..nested },
+            _ => Nested { inputs: Type::any(), has_mistakes: true, ..nested },
         }
     }
 

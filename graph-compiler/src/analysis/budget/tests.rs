@@ -193,6 +193,7 @@ fn items() -> Items {
         }),
         can_wait: false,
         is_endless: false,
+        has_mistakes: false,
         is_guarded: false,
         once: Vec::new(),
         limits,

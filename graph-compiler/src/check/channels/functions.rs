@@ -15,6 +15,9 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let Some(id) = channel.reducer.value.function() else { continue };
         let place = analysis.model.place(&channel.reducer.span);
         let Some(contract) = items.contracts.get(id) else {
+            if items.broken.contains(id) {
+                continue;
+            }
             let message = match items.graphs.contains_key(id) {
                 true => format!("channel `{}` is combined by `{id}`, which is a graph", channel.key),
                 false => format!("channel `{}` is combined by `{id}`, which has no contract", channel.key),
