@@ -13,6 +13,7 @@ mod determinism;
 mod forgeries;
 mod judge;
 mod kept;
+mod known_values;
 mod machines;
 mod property;
 mod quorums;
