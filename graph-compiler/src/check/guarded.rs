@@ -19,11 +19,11 @@ use crate::analysis::Analysis;
 use crate::analysis::calls::Caller;
 use crate::analysis::reads::Site;
 use crate::graph::ApprovingAnswers;
-use paths::Paths;
+use paths::GraphPaths;
 use sources::{Objection, Provenance, Sources, Weakness};
 
 /// A call whose values must be trusted or approved.
-struct GuardedCall<'d> {
+struct GuardedTerms<'d> {
     caller: Caller<'d>,
     terms: Vec<&'d TermDefinition>,
     /// The name of its tool.
@@ -35,7 +35,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     if calls.is_empty() {
         return;
     }
-    let paths = Paths::new(analysis);
+    let paths = GraphPaths::new(analysis);
     let sources = Sources::new(&paths);
     find_approvals(&sources, &calls);
     let approvals = calls.iter().flat_map(|call| approvals(&sources, call)).collect();
@@ -56,19 +56,19 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Returns the guarded calls of a graph; none if its paths are not known.
-fn guarded_calls<'d>(analysis: &Analysis<'d>) -> Vec<GuardedCall<'d>> {
+fn guarded_calls<'d>(analysis: &Analysis<'d>) -> Vec<GuardedTerms<'d>> {
     if !analysis.model.is_whole() || !analysis.flow.branches().faults().is_empty() {
         return Vec::new();
     }
     let calls = analysis.model.calls().map(|(caller, call)| {
         let (terms, tool) = guarded_terms(analysis, call);
-        GuardedCall { caller, terms, tool }
+        GuardedTerms { caller, terms, tool }
     });
     calls.filter(|call| !call.terms.is_empty()).collect()
 }
 
 /// Finds out which approvals each call may use, until none may use another one.
-fn find_approvals(sources: &Sources<'_, '_>, calls: &[GuardedCall<'_>]) {
+fn find_approvals(sources: &Sources<'_, '_>, calls: &[GuardedTerms<'_>]) {
     let mut is_new = true;
     while is_new {
         is_new = false;
@@ -86,7 +86,7 @@ fn find_approvals(sources: &Sources<'_, '_>, calls: &[GuardedCall<'_>]) {
 }
 
 /// Returns the interrupts that may approve a call, with the answers that do.
-fn approvals(sources: &Sources<'_, '_>, call: &GuardedCall<'_>) -> Vec<ApprovingAnswers> {
+fn approvals(sources: &Sources<'_, '_>, call: &GuardedTerms<'_>) -> Vec<ApprovingAnswers> {
     let (Caller::Node(..), (node, _)) = (&call.caller, call.caller.site()) else { return Vec::new() };
     let name = |at: usize| sources.paths.node(at).name.to_string();
     let approval = |interrupt: usize| {
@@ -165,7 +165,7 @@ fn report(
     analysis: &Analysis<'_>,
     objection: &Objection,
     (path, span): (&Path, Span),
-    call: &GuardedCall<'_>,
+    call: &GuardedTerms<'_>,
     diagnostics: &mut Diagnostics,
 ) {
     let model = &analysis.model;

@@ -27,7 +27,7 @@ use graph_model::program::OnNoMatch;
 use graph_model::template::Template;
 use graph_model::value::{AsView, Map, Value, View};
 
-use super::paths::Paths;
+use super::paths::GraphPaths;
 use crate::analysis::coverage::Table;
 use crate::analysis::coverage::domain::Decision;
 
@@ -48,7 +48,7 @@ struct KeptPart<'d> {
 
 /// Where the answers to an interrupt lead.
 pub(super) struct Answers<'a, 'd> {
-    paths: &'a Paths<'a, 'd>,
+    paths: &'a GraphPaths<'a, 'd>,
     interrupt: usize,
     /// One of each kind of answers.
     pub(super) values: Vec<Value>,
@@ -62,7 +62,7 @@ pub(super) struct Answers<'a, 'd> {
 }
 
 impl<'a, 'd> Answers<'a, 'd> {
-    pub(super) fn new(paths: &'a Paths<'a, 'd>, interrupt: usize) -> Self {
+    pub(super) fn new(paths: &'a GraphPaths<'a, 'd>, interrupt: usize) -> Self {
         let kept = kept(paths, interrupt);
         let written = written(paths, interrupt, &kept);
         let mut answers = Self {
@@ -396,7 +396,7 @@ fn decided(test: &TestDefinition, value: View<'_>) -> Option<bool> {
 }
 
 /// Returns the keys that an interrupt writes a part of its answer to, and that hold this part alone.
-fn kept<'d>(paths: &Paths<'_, 'd>, interrupt: usize) -> Vec<KeptPart<'d>> {
+fn kept<'d>(paths: &GraphPaths<'_, 'd>, interrupt: usize) -> Vec<KeptPart<'d>> {
     let model = &paths.analysis.model;
     let mut kept: Vec<KeptPart<'d>> = Vec::new();
     for assignment in paths.node(interrupt).assign() {
@@ -425,7 +425,7 @@ fn part_of_result(term: &TermDefinition) -> Option<Vec<String>> {
 }
 
 /// Returns, for each node, a bit for each of these keys that the node, or one of another branch meanwhile, may write.
-fn written(paths: &Paths<'_, '_>, interrupt: usize, kept: &[KeptPart<'_>]) -> Vec<u64> {
+fn written(paths: &GraphPaths<'_, '_>, interrupt: usize, kept: &[KeptPart<'_>]) -> Vec<u64> {
     let nodes = paths.nodes();
     let mut written = vec![0; nodes.len()];
     for (place, part) in kept.iter().enumerate() {

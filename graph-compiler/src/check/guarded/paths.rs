@@ -14,7 +14,7 @@ pub(super) enum Via {
 }
 
 /// The nodes of a graph, and how they lead to each other.
-pub(super) struct Paths<'a, 'd> {
+pub(super) struct GraphPaths<'a, 'd> {
     pub(super) analysis: &'a Analysis<'d>,
     /// For each node, those that lead to it.
     before: Vec<Vec<(usize, Via)>>,
@@ -24,7 +24,7 @@ pub(super) struct Paths<'a, 'd> {
     broken: Vec<Vec<usize>>,
 }
 
-impl<'a, 'd> Paths<'a, 'd> {
+impl<'a, 'd> GraphPaths<'a, 'd> {
     pub(super) fn new(analysis: &'a Analysis<'d>) -> Self {
         let (model, branches) = (&analysis.model, analysis.flow.branches());
         let count = model.definition.nodes.len();
@@ -88,10 +88,10 @@ impl<'a, 'd> Paths<'a, 'd> {
     }
 
     /// Returns, for each node, whether a path leads to it from one of these.
-    pub(super) fn reached(&self, from: impl IntoIterator<Item = usize>, except: Option<usize>) -> Vec<bool> {
+    pub(super) fn reached(&self, from: impl IntoIterator<Item = usize>) -> Vec<bool> {
         let (mut reached, mut open) = (vec![false; self.before.len()], from.into_iter().collect::<Vec<_>>());
         while let Some(node) = open.pop() {
-            if Some(node) != except && !std::mem::replace(&mut reached[node], true) {
+            if !std::mem::replace(&mut reached[node], true) {
                 open.extend(self.onward(node));
             }
         }

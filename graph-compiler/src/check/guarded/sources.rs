@@ -23,7 +23,7 @@ use graph_model::reducer::Reducer;
 use graph_model::template::{Expression, Template};
 
 use super::answers::Answers;
-use super::paths::{Paths, Via};
+use super::paths::{GraphPaths, Via};
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
 use crate::types::{Type, TypeKind};
@@ -107,7 +107,7 @@ struct Interrupt<'d> {
 
 /// Finds the sources of values.
 pub(super) struct Sources<'a, 'd> {
-    pub(super) paths: &'a Paths<'a, 'd>,
+    pub(super) paths: &'a GraphPaths<'a, 'd>,
     analysis: &'a Analysis<'d>,
     interrupts: Vec<Interrupt<'d>>,
     answers: RefCell<HashMap<usize, Rc<Answers<'a, 'd>>>>,
@@ -118,10 +118,10 @@ pub(super) struct Sources<'a, 'd> {
 }
 
 impl<'a, 'd> Sources<'a, 'd> {
-    pub(super) fn new(paths: &'a Paths<'a, 'd>) -> Self {
+    pub(super) fn new(paths: &'a GraphPaths<'a, 'd>) -> Self {
         let interrupt = |node: usize| {
             let payload = paths.node(node).ask()?.payload.as_ref()?;
-            Some(Interrupt { node, payload, leads: paths.reached(paths.onward(node), None) })
+            Some(Interrupt { node, payload, leads: paths.reached(paths.onward(node)) })
         };
         let count = paths.nodes().len();
         Self {
