@@ -1,7 +1,7 @@
 //! The output of the commands: only this module writes to stdout and stderr.
 //!
-//! What is printed has untrusted text in it: of tools, models and people. So no character that a terminal obeys, or that a reader does
-//! not see, is written as it is, and a line of it is cut where it is longer than anybody reads. What is read by programs is JSON,
+//! The printed texts have untrusted parts: of tools, models and people. So no character that a terminal obeys, or that a reader does
+//! not see, is written as it is, and a line of it is cut where it is longer than anybody reads. Programs read JSON,
 //! which is whole.
 //!
 //! If stdout fails, as on a full disk, the program neither panics nor reports success: the first error is stored, nothing is
@@ -63,7 +63,7 @@ const MOST_IN_LINE: usize = 8_192;
 const MOST_IN_CELL: usize = 120;
 
 /// A text as it is printed.
-struct Printed {
+struct PrintedText {
     text: String,
     /// The number of characters that may follow.
     left: usize,
@@ -72,7 +72,7 @@ struct Printed {
     has_lines: bool,
 }
 
-impl fmt::Write for Printed {
+impl fmt::Write for PrintedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             if self.left == 0 {
@@ -91,7 +91,7 @@ impl fmt::Write for Printed {
     }
 }
 
-impl Printed {
+impl PrintedText {
     fn of(text: fmt::Arguments<'_>, most: usize, has_lines: bool) -> String {
         let mut printed = Self { text: String::new(), left: most, cut: 0, has_lines };
         let is_whole = printed.write_fmt(text).is_ok();
@@ -110,17 +110,17 @@ fn is_hidden(character: char) -> bool {
 /// Returns a text as one line: each character that a reader would not see, or that a terminal would obey, as its number, and the end
 /// of a long text as the number of its characters.
 pub(crate) fn line(text: fmt::Arguments<'_>) -> String {
-    Printed::of(text, MOST_IN_LINE, false)
+    PrintedText::of(text, MOST_IN_LINE, false)
 }
 
 /// Returns a text of several lines in the same way, and as a whole.
 pub(crate) fn text(text: fmt::Arguments<'_>) -> String {
-    Printed::of(text, usize::MAX, true)
+    PrintedText::of(text, usize::MAX, true)
 }
 
 /// Returns the beginning of a text as [`line`] does.
 pub(crate) fn brief(text: &str, most: usize) -> String {
-    Printed::of(format_args!("{text}"), most, false)
+    PrintedText::of(format_args!("{text}"), most, false)
 }
 
 /// Returns a JSON text with the same values in which hidden characters are escaped. Outside of strings, JSON has none but line ends.

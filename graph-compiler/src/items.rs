@@ -60,6 +60,7 @@ pub enum TaskName {
 
 /// The item that a call starts as a task.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a graph starts few tasks")]
 pub enum TaskTarget {
     /// The tree does not say: its threads are those of the program, or the mistakes of a file hide what there is.
     Open,

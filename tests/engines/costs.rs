@@ -1,7 +1,7 @@
 //! Costs of runs: random graphs with branches, lists, loops, waits, failures and graphs inside are run. The visits and the time of each run
 //! lie between the least and the most that the compiler says. A limit that the compiler says no run can keep is kept by none.
 //!
-//! The judge looks at the store alone: the steps in the records of all runs, and the clock. `COSTS=3000 SEED=7 cargo test --release --test
+//! The judge looks at the store alone: the steps in the records of all runs, and the clock. `COSTS=2000 SEED=7 cargo test --release --test
 //! engines costs` runs more graphs.
 
 use std::fs;
@@ -11,8 +11,7 @@ use std::time::{Duration, SystemTime};
 use graph_compiler::graph::{Budget, TypedTool};
 use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
 use graph_runtime::{
-    ActionError, Call, Clock as _, ManualClock, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Store as _,
-    Value,
+    ActionError, Call, Clock, ManualClock, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Store as _, Value,
 };
 use graph_signing::{ItemKind, sign};
 use serde_json::json;
@@ -152,8 +151,9 @@ const START: SystemTime = SystemTime::UNIX_EPOCH;
 /// Runs a graph, and lets the time pass that it waits for. `None` if it fails.
 async fn run(graph: &Interpreted, inputs: Map<String, Value>) -> Option<Cost> {
     let clock = Arc::new(ManualClock::at(START));
-    let store = MemoryStore::new();
-    let runtime = Runtime::builder().clock(clock.clone()).store(store.clone()).grant("*").unwrap();
+    let store = MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+    let runtime =
+        Runtime::builder().clock(Arc::clone(&clock) as Arc<dyn Clock>).store(store.clone()).grant("*").unwrap();
     let runtime = runtime.sign_with(SecretKey::from_seed(&[3; 32])).build().unwrap();
     let id = RunId::new("run").unwrap();
     let mut running = runtime.start_as(id.clone(), graph.clone(), inputs).await.unwrap();
@@ -163,7 +163,9 @@ async fn run(graph: &Interpreted, inputs: Map<String, Value>) -> Option<Cost> {
             Err(RunError::Waiting { waits, .. }) => {
                 let due = waits.iter().filter_map(|wait| wait.due).min().unwrap();
                 let now = clock.now().duration_since(START).unwrap();
-                clock.advance(Duration::from_millis(u64::try_from(due).unwrap()).saturating_sub(now));
+                let left = Duration::from_millis(u64::try_from(due).unwrap()).saturating_sub(now);
+                assert!(!left.is_zero(), "it waits for a time that has come");
+                clock.advance(left);
                 running = runtime.resume(graph.clone(), &id).await.unwrap();
             }
             Err(_) => return None,
@@ -207,7 +209,7 @@ impl Shop {
         for (at, name) in ["low", "middle", "outer"].into_iter().enumerate() {
             let random = Random::new(seed.wrapping_mul(31).wrapping_add(at as u64));
             let mut writer = Writer { random, nodes: Vec::new(), leads: Vec::new(), inner: inner.clone() };
-            let text = writer.graph(1 + at as u64);
+            let text = writer.graph([1, 1, 3][at]);
             shop.write(&format!("{name}.yaml"), &text);
             inner.push(format!("s/{name}"));
             shop.outer = text;
@@ -240,16 +242,20 @@ fn assert_within(budget: &Budget, cost: &Cost, what: &str) {
 
 #[test]
 fn runs_cost_what_the_compiler_says() {
-    let (graphs, seed) = (number("COSTS", 60), number("SEED", 1));
+    let (graphs, seed) = (number("COSTS", 20), number("SEED", 1));
     let (mut compiled, mut runs, mut exact, mut refused, mut allowed) = (0, 0, 0, 0, 0);
     for at in 0..graphs {
         let shop = Shop::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(at));
         let Ok(graph) = shop.compile("", 100_000) else { continue };
-        compiled += 1;
         let budget = graph.interface().budget.clone().unwrap();
+        // Longer runs take long, and show nothing else.
+        if budget.shortest_inside > 150 || budget.steps > 1_000 {
+            continue;
+        }
+        compiled += 1;
         let mut costs = Vec::new();
-        for given in 0..8_u64 {
-            let more = given / 2 % 4;
+        for given in 0..6_u64 {
+            let more = given / 2;
             let inputs =
                 json!({ "list": vec![7; 2 + more as usize / 2], "open": vec![7; more as usize], "b": given % 2 == 0 });
             let inputs = inputs.as_object().unwrap().clone();

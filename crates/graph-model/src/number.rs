@@ -87,6 +87,18 @@ impl From<i64> for Number {
     }
 }
 
+impl From<i32> for Number {
+    fn from(number: i32) -> Self {
+        Self::from(i64::from(number))
+    }
+}
+
+impl From<u32> for Number {
+    fn from(number: u32) -> Self {
+        Self::from(i64::from(number))
+    }
+}
+
 impl From<u64> for Number {
     fn from(number: u64) -> Self {
         i64::try_from(number).map_or(Self(Repr::Large(number)), Self::from)
@@ -100,21 +112,27 @@ impl From<f64> for Number {
     }
 }
 
-macro_rules! also_from {
-    ($($number:ty as $other:ty),*) => {
-        $(impl From<$number> for Number {
-            fn from(number: $number) -> Self {
-                Self::from(<$other>::from(number))
-            }
-        })*
-    };
+impl From<f32> for Number {
+    fn from(number: f32) -> Self {
+        Self::from(f64::from(number))
+    }
 }
-
-also_from!(i32 as i64, u32 as i64, f32 as f64);
 
 impl PartialEq for Number {
     fn eq(&self, other: &Self) -> bool {
         equal(self.view(), other.view())
+    }
+}
+
+impl PartialEq<i64> for Number {
+    fn eq(&self, other: &i64) -> bool {
+        *self == Self::from(*other)
+    }
+}
+
+impl PartialEq<f64> for Number {
+    fn eq(&self, other: &f64) -> bool {
+        *self == Self::from(*other)
     }
 }
 
@@ -124,23 +142,17 @@ impl PartialOrd for Number {
     }
 }
 
-macro_rules! also_compared {
-    ($($number:ty),*) => {
-        $(impl PartialEq<$number> for Number {
-            fn eq(&self, other: &$number) -> bool {
-                *self == Self::from(*other)
-            }
-        }
-
-        impl PartialOrd<$number> for Number {
-            fn partial_cmp(&self, other: &$number) -> Option<Ordering> {
-                self.partial_cmp(&Self::from(*other))
-            }
-        })*
-    };
+impl PartialOrd<i64> for Number {
+    fn partial_cmp(&self, other: &i64) -> Option<Ordering> {
+        self.partial_cmp(&Self::from(*other))
+    }
 }
 
-also_compared!(i64, f64);
+impl PartialOrd<f64> for Number {
+    fn partial_cmp(&self, other: &f64) -> Option<Ordering> {
+        self.partial_cmp(&Self::from(*other))
+    }
+}
 
 impl fmt::Display for Number {
     /// Writes the number as in a text of a graph, and as in JSON.

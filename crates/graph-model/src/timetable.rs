@@ -77,7 +77,7 @@ impl TimetableError {
     }
 }
 
-/// A time, in milliseconds since the Unix epoch, after which the rules of all zones stand. An expression that matches no later
+/// A time, in milliseconds since the Unix epoch, after which no zone changes its rules. An expression that matches no later
 /// time matches none that is to come: either no day has its date, or the clocks skip its hour each time.
 const RULES_STAND: i64 = 4_102_444_800_000; // 2100-01-01T00:00:00Z
 

@@ -26,9 +26,9 @@ use crate::parse::{
 };
 use crate::{Danger, Foreign, How, ProgramArgument, ValueOrigin, names};
 
-use files::Files;
+use files::WrittenFiles;
 use substitutions::Substitutions;
-use work::Work;
+use work::WorkLimit;
 
 /// The maximum nesting of commands in texts of other commands.
 const MAX_NESTING: usize = 8;
@@ -92,9 +92,9 @@ struct CommandFollower {
     variables: BTreeMap<String, ValueOrigin>,
     /// The untrusted value that the positional parameters may hold.
     positional: Option<ValueOrigin>,
-    /// Files that such values were written to.
-    files: Files,
-    /// Files that programs may have written such values to: their names are arguments of the same program.
+    /// WrittenFiles that such values were written to.
+    files: WrittenFiles,
+    /// WrittenFiles that programs may have written such values to: their names are arguments of the same program.
     touched: BTreeMap<String, ValueOrigin>,
     /// Variables with the attribute `-i`: each of their values is evaluated.
     integers: BTreeSet<String>,
@@ -109,9 +109,9 @@ struct CommandFollower {
     /// The untrusted values that the functions may print.
     functions: BTreeMap<String, Option<ValueOrigin>>,
     dangers: Vec<Danger>,
-    /// What the substitutions print that were followed in this walk.
+    /// The results of the substitutions that were followed in this walk.
     substitutions: Substitutions,
-    work: Work,
+    work: WorkLimit,
     /// The place of the text that is read, if it is in another text.
     within: Option<Range<usize>>,
     nesting: usize,
@@ -187,7 +187,7 @@ impl CommandFollower {
     fn new(foreign: &Foreign, length: usize) -> Self {
         let variables =
             foreign.variables.iter().map(|name| (name.clone(), ValueOrigin::Variable(name.clone()))).collect();
-        Self { variables, stdin: foreign.stdin, work: Work::new(length), ..Self::default() }
+        Self { variables, stdin: foreign.stdin, work: WorkLimit::new(length), ..Self::default() }
     }
 
     fn until_settled(mut self, mut walk: impl FnMut(&mut Self)) -> (Vec<Danger>, usize) {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Constructs that stand one after the other; `%` is the number of each of them, and `^` a number that counts down.
+/// Constructs that follow each other; `%` is the number of each of them, and `^` a number that counts down.
 const REPEATED: [&str; 98] = [
     "echo \"$X\"; ",
     "echo \"$X\"\n",
@@ -104,7 +104,7 @@ const REPEATED: [&str; 98] = [
     "V%=/tmp/a; PATH=$V% ls; ",
 ];
 
-/// Words that stand one after the other in one command, with what is before them.
+/// Words that follow each other in one command, with the text before them.
 const ARGUMENTS: [(&str, &str); 34] = [
     ("echo ", "\"$X\" "),
     ("echo ", "$X "),
@@ -142,7 +142,7 @@ const ARGUMENTS: [(&str, &str); 34] = [
     ("case a in ", "a%) echo \"$X\";; "),
 ];
 
-/// What is around a command that is nested in itself.
+/// The text around a command that is nested in itself.
 const NESTED: [(&str, &str); 44] = [
     ("echo $(", ")"),
     ("echo \"$(", ")\""),
@@ -220,10 +220,10 @@ fn steps(text: &str) -> Option<usize> {
 }
 
 /// Makes a command of about this many bytes.
-type Made = Box<dyn Fn(usize) -> String>;
+type MakeCommand = Box<dyn Fn(usize) -> String>;
 
-fn constructs() -> Vec<(String, Made)> {
-    let mut all: Vec<(String, Made)> = Vec::new();
+fn constructs() -> Vec<(String, MakeCommand)> {
+    let mut all: Vec<(String, MakeCommand)> = Vec::new();
     for piece in REPEATED {
         all.push((piece.to_owned(), Box::new(move |size| repeated("", piece, size))));
     }
@@ -233,7 +233,7 @@ fn constructs() -> Vec<(String, Made)> {
     for (before, behind) in NESTED {
         let made = move |size| nested(before, behind, size / (before.len() + behind.len()));
         all.push((format!("{before}…{behind}"), Box::new(made)));
-        // Where the reader gives up the whole at once, as many levels as it reads stand side by side.
+        // Where the reader gives up the whole at once, as many levels as it reads follow each other.
         let made = move |size| {
             let deep = nested(before, behind, 12);
             repeated("", &format!("{deep}\n"), size)

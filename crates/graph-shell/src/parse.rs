@@ -160,7 +160,7 @@ fn fuel(text: &str) -> usize {
 
 /// The place to which the reader may go back, if what it tries to read there is something else.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct ReaderMark {
     at: usize,
     heredocs: usize,
 }
@@ -217,12 +217,12 @@ impl<'t> Parser<'t> {
         if self.take(text) { Ok(()) } else { Err(Unreadable(self.at)) }
     }
 
-    fn mark(&self) -> Mark {
-        Mark { at: self.at, heredocs: self.heredocs.len() }
+    fn mark(&self) -> ReaderMark {
+        ReaderMark { at: self.at, heredocs: self.heredocs.len() }
     }
 
     /// Goes back, to read what follows as something else.
-    fn go_back(&mut self, Mark { at, heredocs }: Mark) -> Parsed<()> {
+    fn go_back(&mut self, ReaderMark { at, heredocs }: ReaderMark) -> Parsed<()> {
         self.fuel = self.fuel.checked_sub(self.at - at).ok_or(Unreadable(self.at))?;
         self.at = at;
         self.heredocs.truncate(heredocs);

@@ -404,7 +404,7 @@ fn twice_the_text_costs_about_twice_the_time() {
     for construct in CONSTRUCTS.iter().filter(|construct| construct.name.contains(&only)) {
         let [small, large] = [size / 4, size].map(|size| milliseconds(&place, &sized(construct, size)));
         println!("{small:>6} {large:>6}  {}", construct.name);
-        // Four times the text: 2.3 twice over, and as much again for the caches and the machine. What grows with the square costs 16
+        // Four times the text: 2.3 twice over, and as much again for the caches and the machine. A growth with the square costs 16
         // times as much.
         if large > NOISE && large > small.max(40) * 10 {
             wrong.push(format!("{}: {small} and {large} ms", construct.name));
@@ -426,4 +426,16 @@ fn eight_hundred_nested_fan_outs_are_checked() {
     assert!(codes.iter().all(|code| matches!(*code, "G0010" | "G0171")), "{codes:?}");
     // Each join knows the nodes of its branches, so the time grows with the square; with the cube, it would be eight times as long.
     assert!(whole <= half.max(40) * 5, "{half} and {whole} ms");
+}
+
+#[test]
+fn joins_that_know_too_many_branches_are_refused() {
+    let partial = CONSTRUCTS.iter().find(|construct| construct.name == "partial joins of one fan-out").unwrap();
+    let place = Place::new();
+    let is_refused = |count| {
+        milliseconds(&place, &(partial.make)(count));
+        place.read("err").contains("can be visited in too many combinations of branches")
+    };
+    assert!(!is_refused(40));
+    assert!(is_refused(300));
 }

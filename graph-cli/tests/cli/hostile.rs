@@ -119,7 +119,9 @@ fn every_command_prints_the_texts_of_strangers_escaped_and_cut() {
         for arguments in commands {
             open(arguments);
         }
-        let said = json!({"note": text}).to_string();
+        // An answer has at most 16,384 bytes.
+        let note = text_of(length.min(1_000));
+        let said = json!({"note": note}).to_string();
         let answer = ["answer", "r", "--json", "-", "--store", "runs.db"];
         let answered = place.piped(&answer, &said);
         judge(&answer, &answered, length);
@@ -127,7 +129,7 @@ fn every_command_prints_the_texts_of_strangers_escaped_and_cut() {
         let resumed = place.stored(&["run", "graphs/g.yaml", "--resume", "r"]);
         judge(&["run", "--resume"], &resumed, length);
         let result: Value = serde_json::from_str(&resumed.out).unwrap();
-        assert!(result.to_string().contains(&json!({"kept": text}).to_string()), "the text is whole in the result");
+        assert!(result.to_string().contains(&json!({"kept": note}).to_string()), "the text is whole in the result");
         for arguments in
             [&["show", "r"][..], &["verify-run", "r"], &["runs"], &["watch", "r"], &["watch", "r", "--json"]]
         {
@@ -151,7 +153,7 @@ fn a_short_question_is_listed_beside_a_long_one() {
 }
 
 #[test]
-fn what_a_person_signs_is_shown_escaped_with_the_amount_first() {
+fn a_person_who_signs_sees_the_amount_first_and_texts_escaped() {
     let (place, _) = asking(200_000);
     let signed = place.piped(&["answer", "r", "--json", "-", "--store", "runs.db"], r#"{"note": "\u202efine"}"#);
     assert_eq!(signed.code, 0, "{}", signed.err);

@@ -19,7 +19,7 @@ const MOST_VISITS: usize = 64;
 
 /// The maximum size of the joins of a graph: the sum, over its joins, of the branches of its fan-out times the nodes of the graph.
 /// Each join knows of each branch which nodes it may visit.
-const MOST_JOINED: usize = 64 << 20;
+const MOST_JOINED: usize = 16 << 20;
 
 /// The frame outside of all fan-outs.
 pub(crate) const OUTSIDE: usize = 0;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use graph_definition::definition::{
-    self, Contract, Definition, NodeDefinition, NodeKind, RouteDefinition, ValueSchema,
+    self, Contract, Definition, NodeDefinition, RouteDefinition, SchemaKind, TermDefinition, TermKind, ValueSchema,
 };
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity};
 use graph_definition::hash::HashMap;
@@ -17,11 +17,13 @@ use graph_definition::verify::{DefinitionOrigin, verify};
 use graph_model::capability::Capability;
 use graph_model::condition::Condition;
 use graph_model::name::ItemId;
+use graph_model::path::Root;
 use graph_model::program::{ItemType, OnBranchError, OnError, Verb};
+use graph_model::template::Template;
+use graph_model::value::Value;
 
 use super::{Examined, Project, display_name};
 use crate::analysis::calls::{needs, task_names};
-use crate::analysis::types::least_of_term;
 use crate::check::Wanted;
 use crate::graph::InnerGraph;
 use crate::items::{InnerKeys, Nested, TaskName};
@@ -83,7 +85,7 @@ impl Steps {
                 RouteDefinition::End => (Vec::new(), true),
                 RouteDefinition::To(to) => (vec![to.value.as_str()], false),
                 RouteDefinition::Each(each) => {
-                    let is_begun = needs_all && least_of_term(definition, &each.over) > 0;
+                    let is_begun = needs_all && has_elements(definition, &each.over);
                     (vec![each.to.value.as_str()], !is_begun)
                 }
                 RouteDefinition::By(by) => {
@@ -102,7 +104,7 @@ impl Steps {
             };
             let next: Vec<usize> = targets.into_iter().filter_map(index).collect();
             // A foreach may have no items.
-            let is_called = node.each().is_none_or(|each| least_of_term(definition, &each.over) > 0);
+            let is_called = node.each().is_none_or(|each| has_elements(definition, &each.over));
             let call = node.call().filter(|call| is_called && call.executes_tool());
             let calls = call.and_then(|call| call.id()).cloned();
             let failed = match node.on_error() {
@@ -484,5 +486,29 @@ impl Project {
         };
         // No thread waits for itself here: graphs that nest each other do not ask for each other's types.
         Arc::clone(cell.get_or_init(|| Arc::new(self.examine_file(path, Wanted::Findings))))
+    }
+}
+
+/// Whether a list that a node goes over has an element in every run: one that the graph writes, or an input whose schema asks for
+/// elements.
+fn has_elements(definition: &Definition, list: &TermDefinition) -> bool {
+    match &list.kind {
+        TermKind::List(list) => !list.is_empty(),
+        TermKind::Literal(Value::Array(list)) => !list.is_empty(),
+        TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
+            [path] if path.root == Root::Inputs => {
+                let mut schema = definition.inputs.as_ref();
+                for segment in &path.segments {
+                    schema = schema.and_then(|schema| match &schema.kind {
+                        SchemaKind::Object(_) => definition.property(schema, segment),
+                        _ => None,
+                    });
+                }
+                let rule = schema.and_then(|schema| schema.rules.iter().find(|rule| rule.keyword == "minItems"));
+                rule.and_then(|rule| rule.value.as_u64()).is_some_and(|least| least > 0)
+            }
+            _ => false,
+        },
+        _ => false,
     }
 }

@@ -574,9 +574,12 @@ async fn a_literal_target_is_refused_exactly_if_each_call_of_it_is(bed: TestBed)
     shop.tree.write("graphs/tools/test/approved.yaml", &format!("x-guarded: true\n{WORK_TOOL}"));
     let any = "additionalProperties: { type: string }";
     let of_any = WORK_TOOL.replace("properties: { job: { type: string } }, required: [job]", any);
+    shop.tree.write("graphs/tools/test/any.yaml", &of_any);
     let outer = WORK.replace("test/work", "shop/work").replace("test.work", "shop.work, rye.execute.tool.test.work");
     shop.tree.write("graphs/shop/outer.yaml", &outer.replace("result.done", "result.output.done"));
-    let agent = shop.tree.read("graphs/tools/shop/review.yaml");
+    // The process has no tools for an agent.
+    let agent = shop.tree.read("graphs/tools/shop/review.yaml").replace("  tools: [files/read, files/list]\n", "");
+    shop.tree.write("graphs/tools/shop/review.yaml", &agent);
     let guarded = agent.replace("tool_type: agent", "tool_type: agent\nx-guarded: true");
     shop.tree.write("graphs/tools/shop/second.yaml", &guarded);
     let targets = [
@@ -622,9 +625,10 @@ async fn a_literal_target_is_refused_exactly_if_each_call_of_it_is(bed: TestBed)
     for target in targets {
         for inputs in inputs {
             for limits in limits {
-                // Each permission and depth with each target, inputs and limits in turn.
+                // Each permission and depth with each target, inputs and limits in turn. With a depth of one, `shop/outer` begins, and fails
+                // later by itself.
                 case += 1;
-                let (permission, depth) = (permissions[case % permissions.len()], case % 4);
+                let (permission, depth) = (permissions[[0, 1, 0, 2, 0][case / 5 % 5]], [3, 2, 3, 0, 3][case % 5]);
                 let params = [inputs, limits].into_iter().filter(|one| !one.is_empty()).collect::<Vec<_>>().join(", ");
                 let separator = if params.is_empty() { "" } else { ", " };
                 let text = |target: &str| {
@@ -659,5 +663,5 @@ async fn a_literal_target_is_refused_exactly_if_each_call_of_it_is(bed: TestBed)
             }
         }
     }
-    assert!(refused > 100 && begun > 20, "{refused} refused, {begun} begun");
+    assert!(refused > 100 && begun > 4, "{refused} refused, {begun} begun");
 }

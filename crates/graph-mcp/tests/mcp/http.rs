@@ -104,7 +104,7 @@ async fn a_client_lists_and_calls_over_http() {
         let session = listening.client(client.clone(), lifecycle).await;
         assert_eq!(session.list_all_tools().await.unwrap().len(), 7);
         let (result, _) = call(&session, "shop_echo", json!({ "word": "hello" })).await.unwrap();
-        assert_eq!(result["output"], json!({ "word": "hello", "times": 1 }));
+        assert_eq!(result["output"], json!({ "word": "hello", "times": 1, "note": "hello" }));
         // Notes about progress may come behind the result.
         for _ in 0..500 {
             if client.progress.lock().unwrap().len() == 2 {
@@ -248,7 +248,7 @@ async fn graphs_call_the_tools_of_a_server_over_http() {
     let spec = serde_json::from_value(spec).unwrap();
     let call = Call::alone(ItemId::new("mcp/shop/echo").unwrap(), Vec::new(), Default::default(), ToolConfig::new());
     let result = good.call(&call, &spec, json!({ "word": "hello" })).await.unwrap();
-    assert_eq!(result["output"], json!({ "word": "hello", "times": 1 }));
+    assert_eq!(result["output"], json!({ "word": "hello", "times": 1, "note": "hello" }));
     for token in [None, Some("another token, which nobody knows")] {
         let error = servers(token).call(&call, &spec, json!({ "word": "hello" })).await.unwrap_err().to_string();
         assert!(!error.contains("nobody knows"), "{error}");

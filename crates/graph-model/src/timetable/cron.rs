@@ -6,41 +6,41 @@ use jiff::civil::{Date, DateTime, Time, Weekday};
 /// A cron expression of five fields.
 #[derive(Debug, Clone)]
 pub(super) struct Cron {
-    minutes: Set,
-    hours: Set,
-    days: Days,
-    months: Set,
-    weekdays: Weekdays,
+    minutes: NumberSet,
+    hours: NumberSet,
+    days: MonthDays,
+    months: NumberSet,
+    weekdays: WeekDays,
 }
 
 /// A set of numbers below 64: the bit of each is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Set(u64);
+struct NumberSet(u64);
 
 /// The days of the month that a field names.
 #[derive(Debug, Clone, Default)]
-struct Days {
-    numbers: Set,
+struct MonthDays {
+    numbers: NumberSet,
     /// `L`
     last: bool,
     /// `15W`: the weekday nearest to the 15th, in the same month.
-    nearest: Set,
+    nearest: NumberSet,
     begins_with_asterisk: bool,
 }
 
 /// The days of the week that a field names; 0 is Sunday.
 #[derive(Debug, Clone, Default)]
-struct Weekdays {
-    numbers: Set,
+struct WeekDays {
+    numbers: NumberSet,
     /// `FRIL`: the last Friday of the month.
-    last: Set,
+    last: NumberSet,
     /// `FRI#2`, by the ordinal number: the second Friday of the month.
-    nth: [Set; 6],
+    nth: [NumberSet; 6],
     begins_with_asterisk: bool,
 }
 
-/// What a field may hold.
-struct Field {
+/// The values that a field may hold.
+struct CronField {
     what: &'static str,
     least: u8,
     most: u8,
@@ -49,10 +49,10 @@ struct Field {
     first_name: u8,
 }
 
-const MINUTE: Field = Field { what: "minute", least: 0, most: 59, names: &[], first_name: 0 };
-const HOUR: Field = Field { what: "hour", least: 0, most: 23, names: &[], first_name: 0 };
-const DAY: Field = Field { what: "day of the month", least: 1, most: 31, names: &[], first_name: 0 };
-const MONTH: Field = Field {
+const MINUTE: CronField = CronField { what: "minute", least: 0, most: 59, names: &[], first_name: 0 };
+const HOUR: CronField = CronField { what: "hour", least: 0, most: 23, names: &[], first_name: 0 };
+const DAY: CronField = CronField { what: "day of the month", least: 1, most: 31, names: &[], first_name: 0 };
+const MONTH: CronField = CronField {
     what: "month",
     least: 1,
     most: 12,
@@ -60,7 +60,7 @@ const MONTH: Field = Field {
     first_name: 1,
 };
 /// 7 is Sunday too, so that a range may end with it.
-const WEEKDAY: Field = Field {
+const WEEKDAY: CronField = CronField {
     what: "day of the week",
     least: 0,
     most: 7,
@@ -83,9 +83,9 @@ impl Cron {
         Ok(Self {
             minutes: MINUTE.numbers(&minutes)?,
             hours: HOUR.numbers(&hours)?,
-            days: Days::parse(&days)?,
+            days: MonthDays::parse(&days)?,
             months: MONTH.numbers(&months)?,
-            weekdays: Weekdays::parse(&weekdays)?,
+            weekdays: WeekDays::parse(&weekdays)?,
         })
     }
 
@@ -141,7 +141,7 @@ impl Cron {
     }
 }
 
-impl Days {
+impl MonthDays {
     fn parse(text: &str) -> Result<Self, String> {
         let mut days = Self { begins_with_asterisk: text.starts_with('*'), ..Self::default() };
         for item in text.split(',') {
@@ -160,7 +160,9 @@ impl Days {
         let is_last = || day.day() == day.days_in_month();
         let is_nearest =
             || (1..=31).any(|number| self.nearest.has(number) && nearest_weekday(day, number) == Some(day));
-        self.numbers.has(day.day()) || (self.last && is_last()) || (self.nearest != Set::default() && is_nearest())
+        self.numbers.has(day.day())
+            || (self.last && is_last())
+            || (self.nearest != NumberSet::default() && is_nearest())
     }
 }
 
@@ -178,7 +180,7 @@ fn nearest_weekday(day: Date, number: i8) -> Option<Date> {
     day.with().day(number + away).build().ok()
 }
 
-impl Weekdays {
+impl WeekDays {
     fn parse(text: &str) -> Result<Self, String> {
         let mut weekdays = Self { begins_with_asterisk: text.starts_with('*'), ..Self::default() };
         for item in text.split(',') {
@@ -208,17 +210,17 @@ impl Weekdays {
     }
 }
 
-impl Field {
+impl CronField {
     /// Reads a list of numbers, ranges and steps.
-    fn numbers(&self, text: &str) -> Result<Set, String> {
-        let mut numbers = Set::default();
+    fn numbers(&self, text: &str) -> Result<NumberSet, String> {
+        let mut numbers = NumberSet::default();
         for item in text.split(',') {
             numbers.extend(self.item(item)?);
         }
         Ok(numbers)
     }
 
-    /// Reads `*`, a number, a range, or one of these with a step. Behind a number, a step goes on to the last one.
+    /// Reads `*`, a number, a range, or one of these with a step. Behind a number, a step continues to the last one.
     fn item(&self, text: &str) -> Result<impl Iterator<Item = u8> + use<>, String> {
         let (range, step) = match text.split_once('/') {
             Some((range, step)) => (range, Some(self.step(step)?)),
@@ -261,7 +263,7 @@ fn digits(text: &str) -> Option<u8> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-impl Set {
+impl NumberSet {
     fn insert(&mut self, number: u8) {
         self.0 |= 1 << number;
     }

@@ -129,9 +129,9 @@ fn mistakes_are_named() {
 }
 
 /// A generator of numbers that are the same each time (xorshift64*).
-struct Random(u64);
+struct RandomNumbers(u64);
 
-impl Random {
+impl RandomNumbers {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -149,19 +149,19 @@ impl Random {
 }
 
 /// One element of a field, and whether a local time has it, by the definition.
-struct Element {
+struct FieldElement {
     text: String,
     holds: Box<dyn Fn(DateTime) -> bool>,
 }
 
 /// A field: the elements that its list has.
-struct Meaning {
+struct JudgedField {
     text: String,
-    elements: Vec<Element>,
+    elements: Vec<FieldElement>,
 }
 
-impl Meaning {
-    fn of(elements: Vec<Element>) -> Self {
+impl JudgedField {
+    fn of(elements: Vec<FieldElement>) -> Self {
         let texts: Vec<&str> = elements.iter().map(|element| element.text.as_str()).collect();
         Self { text: texts.join(","), elements }
     }
@@ -189,8 +189,8 @@ const MONTHS_OF_YEAR: Numbers = Numbers { of: DateTime::month, least: 1, most: 1
 const DAYS_OF_WEEK: Numbers = Numbers { of: |time| time.weekday().to_sunday_zero_offset(), least: 0, most: 7 };
 
 impl Numbers {
-    /// Returns the element with this text that stands for `first`, `first + step` and so on up to `last`.
-    fn element(self, text: String, first: i8, last: i8, step: i8) -> Element {
+    /// Returns the element with this text for `first`, `first + step` and so on up to `last`.
+    fn element(self, text: String, first: i8, last: i8, step: i8) -> FieldElement {
         // In the field of the week, 7 is the Sunday too.
         let turn = if self.most == 7 { 7 } else { i8::MAX };
         let holds = move |time| {
@@ -203,10 +203,10 @@ impl Numbers {
             }
             false
         };
-        Element { text, holds: Box::new(holds) }
+        FieldElement { text, holds: Box::new(holds) }
     }
 
-    fn name(self, number: i8, random: &mut Random) -> String {
+    fn name(self, number: i8, random: &mut RandomNumbers) -> String {
         match (self.most, random.below(3)) {
             (12, 0) => MONTHS[number as usize - 1].to_owned(),
             // The name of the Sunday is that of 0, so a range cannot end with it.
@@ -216,7 +216,7 @@ impl Numbers {
         }
     }
 
-    fn random(self, random: &mut Random) -> Element {
+    fn random(self, random: &mut RandomNumbers) -> FieldElement {
         let first = random.between(self.least, self.most);
         let last = random.between(first, self.most);
         let step = random.between(1, self.most);
@@ -232,12 +232,12 @@ impl Numbers {
     }
 }
 
-fn last_day() -> Element {
+fn last_day() -> FieldElement {
     let holds = |time: DateTime| time.checked_add(1.day()).unwrap().month() != time.month();
-    Element { text: "L".to_owned(), holds: Box::new(holds) }
+    FieldElement { text: "L".to_owned(), holds: Box::new(holds) }
 }
 
-fn nearest_to(number: i8) -> Element {
+fn nearest_to(number: i8) -> FieldElement {
     let holds = move |time: DateTime| {
         let first = time.date().first_of_month();
         let days = || first.series(1.day()).take_while(move |day| day.month() == first.month());
@@ -245,39 +245,43 @@ fn nearest_to(number: i8) -> Element {
         let nearest = weekdays.min_by_key(|day| (day.day() - number).abs());
         days().any(|day| day.day() == number) && nearest == Some(time.date())
     };
-    Element { text: format!("{number}W"), holds: Box::new(holds) }
+    FieldElement { text: format!("{number}W"), holds: Box::new(holds) }
 }
 
-fn last_of_week(day: i8, name: &str) -> Element {
+fn last_of_week(day: i8, name: &str) -> FieldElement {
     let holds = move |time: DateTime| {
         time.weekday().to_sunday_zero_offset() == day % 7 && time.checked_add(7.days()).unwrap().month() != time.month()
     };
-    Element { text: format!("{name}L"), holds: Box::new(holds) }
+    FieldElement { text: format!("{name}L"), holds: Box::new(holds) }
 }
 
-fn nth_of_week(day: i8, name: &str, nth: usize) -> Element {
+fn nth_of_week(day: i8, name: &str, nth: usize) -> FieldElement {
     let holds = move |time: DateTime| {
         let days = time.date().first_of_month().series(1.day()).take_while(|day| *day <= time.date());
         time.weekday().to_sunday_zero_offset() == day % 7
             && days.filter(|day| day.weekday() == time.weekday()).count() == nth
     };
-    Element { text: format!("{name}#{nth}"), holds: Box::new(holds) }
+    FieldElement { text: format!("{name}#{nth}"), holds: Box::new(holds) }
 }
 
 /// Every form of the field of days but ranges, lists and steps, which the random fields have.
-fn forms_of_days() -> Vec<Element> {
+fn forms_of_days() -> Vec<FieldElement> {
     let numbers = (1..=31).map(|number| DAYS_OF_MONTH.element(number.to_string(), number, number, 1));
     numbers.chain((1..=31).map(nearest_to)).chain([last_day()]).collect()
 }
 
-fn forms_of_weekdays() -> Vec<Element> {
+fn forms_of_weekdays() -> Vec<FieldElement> {
     let names = || (0..=7_i8).flat_map(|day| [(day, day.to_string()), (day, DAYS[day as usize % 7].to_owned())]);
     let plain = names().map(|(day, name)| DAYS_OF_WEEK.element(name, day, day, 1));
     let nth = names().flat_map(|(day, name)| (1..=5).map(move |nth| nth_of_week(day, &name, nth)));
     plain.chain(names().map(|(day, name)| last_of_week(day, &name))).chain(nth).collect()
 }
 
-fn random_field(numbers: Numbers, forms: &mut dyn FnMut() -> Vec<Element>, random: &mut Random) -> Meaning {
+fn random_field(
+    numbers: Numbers,
+    forms: &mut dyn FnMut() -> Vec<FieldElement>,
+    random: &mut RandomNumbers,
+) -> JudgedField {
     let count = if random.below(3) == 0 { random.between(2, 4) } else { 1 };
     let elements = (0..count).map(|_| match forms() {
         mut forms if !forms.is_empty() && random.below(3) == 0 => {
@@ -286,20 +290,20 @@ fn random_field(numbers: Numbers, forms: &mut dyn FnMut() -> Vec<Element>, rando
         }
         _ => numbers.random(random),
     });
-    Meaning::of(elements.collect())
+    JudgedField::of(elements.collect())
 }
 
 /// A cron expression, and what it means by the definition.
-struct Expression {
-    minutes: Meaning,
-    hours: Meaning,
-    days: Meaning,
-    months: Meaning,
-    weekdays: Meaning,
+struct JudgedExpression {
+    minutes: JudgedField,
+    hours: JudgedField,
+    days: JudgedField,
+    months: JudgedField,
+    weekdays: JudgedField,
 }
 
-impl Expression {
-    fn random(random: &mut Random) -> Self {
+impl JudgedExpression {
+    fn random(random: &mut RandomNumbers) -> Self {
         let none = &mut Vec::new;
         Self {
             minutes: random_field(MINUTES, none, random),
@@ -329,28 +333,28 @@ fn ticks_between(timetable: &Timetable, begin: i64, end: i64) -> Vec<i64> {
         .collect()
 }
 
-/// Each form of the two fields of days, in each month of common years, leap years and years that are none although they can be
-/// divided by four: a look at each day finds the same days.
+/// Each form of the two fields of days, in each month of common years, leap years and centuries that are no leap
+/// years: a look at each day finds the same days.
 #[test]
 fn days_are_those_that_a_look_at_each_of_them_finds() {
-    let star = || Meaning::of(vec![DAYS_OF_MONTH.element("*".to_owned(), 1, 31, 1)]);
-    let every_month = || Meaning::of(vec![MONTHS_OF_YEAR.element("*".to_owned(), 1, 12, 1)]);
-    let zero = || Meaning::of(vec![MINUTES.element("0".to_owned(), 0, 0, 1)]);
-    let week = || Meaning::of(vec![DAYS_OF_WEEK.element("*".to_owned(), 0, 7, 1)]);
-    let of = |days, months, weekdays| Expression { minutes: zero(), hours: zero(), days, months, weekdays };
+    let star = || JudgedField::of(vec![DAYS_OF_MONTH.element("*".to_owned(), 1, 31, 1)]);
+    let every_month = || JudgedField::of(vec![MONTHS_OF_YEAR.element("*".to_owned(), 1, 12, 1)]);
+    let zero = || JudgedField::of(vec![MINUTES.element("0".to_owned(), 0, 0, 1)]);
+    let week = || JudgedField::of(vec![DAYS_OF_WEEK.element("*".to_owned(), 0, 7, 1)]);
+    let of = |days, months, weekdays| JudgedExpression { minutes: zero(), hours: zero(), days, months, weekdays };
     let mut expressions = Vec::new();
     for form in forms_of_days() {
-        expressions.push(of(Meaning::of(vec![form]), every_month(), week()));
+        expressions.push(of(JudgedField::of(vec![form]), every_month(), week()));
     }
     for form in forms_of_weekdays() {
-        expressions.push(of(star(), every_month(), Meaning::of(vec![form])));
+        expressions.push(of(star(), every_month(), JudgedField::of(vec![form])));
     }
     for month in 1..=12 {
         let of_month =
-            || Meaning::of(vec![MONTHS_OF_YEAR.element(MONTHS[month as usize - 1].to_owned(), month, month, 1)]);
-        expressions.push(of(Meaning::of(vec![last_day()]), of_month(), week()));
-        expressions.push(of(Meaning::of(vec![nearest_to(31), nearest_to(1)]), of_month(), week()));
-        expressions.push(of(star(), of_month(), Meaning::of(vec![last_of_week(5, "FRI"), nth_of_week(1, "1", 5)])));
+            || JudgedField::of(vec![MONTHS_OF_YEAR.element(MONTHS[month as usize - 1].to_owned(), month, month, 1)]);
+        expressions.push(of(JudgedField::of(vec![last_day()]), of_month(), week()));
+        expressions.push(of(JudgedField::of(vec![nearest_to(31), nearest_to(1)]), of_month(), week()));
+        expressions.push(of(star(), of_month(), JudgedField::of(vec![last_of_week(5, "FRI"), nth_of_week(1, "1", 5)])));
     }
     for expression in expressions {
         let timetable = Timetable::new(&expression.text(), "UTC").unwrap();
@@ -386,10 +390,10 @@ fn ticks_are_those_that_a_look_at_each_minute_finds() {
         "Europe/Dublin",
         "America/St_Johns",
     ];
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = RandomNumbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let (mut found, mut refused) = (0, 0);
     for _ in 0..count {
-        let expression = Expression::random(&mut random);
+        let expression = JudgedExpression::random(&mut random);
         let name = random.pick(&zones);
         let timetable = match Timetable::new(&expression.text(), name) {
             Ok(timetable) => timetable,
@@ -462,7 +466,7 @@ fn a_leap_day_on_one_day_of_the_week_is_waited_for() {
 
 #[test]
 fn a_time_that_clocks_always_skip_is_no_time() {
-    // The clocks of Berlin skip it on the last Sunday of March, as long as the rules stand.
+    // The clocks of Berlin skip it on the last Sunday of March, by the rules of today.
     let error = Timetable::new("30 2 * 3 SUNL", "Europe/Berlin").unwrap_err();
     assert!(matches!(error, TimetableError::Never { .. }), "{error}");
 }

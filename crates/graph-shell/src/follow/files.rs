@@ -1,4 +1,4 @@
-//! Files that values are written to, and that are read or executed.
+//! WrittenFiles that values are written to, and that are read or executed.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -7,11 +7,11 @@ use super::{CommandFollower, JoinOrigins, Tainted, is_real, note};
 use crate::parse::{Operation, Redirect, ShellWord, WordPart};
 use crate::{How, ValueOrigin};
 
-/// Files that untrusted values were written to, by their names without directory.
+/// WrittenFiles that untrusted values were written to, by their names without directory.
 #[derive(Default)]
-pub(super) struct Files(BTreeMap<String, BTreeMap<String, ValueOrigin>>);
+pub(super) struct WrittenFiles(BTreeMap<String, BTreeMap<String, ValueOrigin>>);
 
-impl Files {
+impl WrittenFiles {
     /// Notes the value that a file may hold.
     pub(super) fn note(&mut self, path: &str, origin: &ValueOrigin) {
         note(self.0.entry(base(path).to_owned()).or_default(), path, origin);

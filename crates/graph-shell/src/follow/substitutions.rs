@@ -1,8 +1,8 @@
 //! Substitutions, which are followed once in a walk.
 //!
 //! The words of a command are looked at several times: for the value of each, for all of them together, for what is outside of
-//! quotes. If the command of a substitution were followed each time, those in it would be followed many times that often. What a
-//! substitution prints depends on the values that are known and on the place that it is in. The values only grow, and the last
+//! quotes. If the command of a substitution were followed each time, those in it would be followed many times that often. The result of a
+//! substitution depends on the values that are known and on the place that it is in. The values only grow, and the last
 //! walk finds nothing new, so the place alone tells one result of a walk from another.
 
 use std::collections::{BTreeSet, HashMap};
@@ -13,22 +13,22 @@ use super::{CommandFollower, Tainted};
 use crate::Danger;
 use crate::parse::CommandList;
 
-/// What the substitutions of a walk print, by their lists.
+/// The results of the substitutions of a walk, by their lists.
 #[derive(Default)]
-pub(super) struct Substitutions(HashMap<*const CommandList, Vec<Followed>>);
+pub(super) struct Substitutions(HashMap<*const CommandList, Vec<FollowedSubstitution>>);
 
-/// What a substitution prints at a place, and the dangers in it.
-struct Followed {
+/// The result of a substitution at a place: the value that it prints, and the dangers in it.
+struct FollowedSubstitution {
     /// The list, which lives as long as its address is a key.
     _list: Rc<CommandList>,
-    place: Place,
+    place: SubstitutionPlace,
     printed: Tainted,
     dangers: Vec<Danger>,
 }
 
 /// The place of a substitution, as far as its commands can depend on it.
 #[derive(Clone)]
-struct Place {
+struct SubstitutionPlace {
     input: Tainted,
     here: Option<Rc<(String, Range<usize>)>>,
     is_file: bool,
@@ -43,7 +43,7 @@ impl Substitutions {
     }
 }
 
-impl Place {
+impl SubstitutionPlace {
     fn is(&self, other: &Self) -> bool {
         let is_same_text = match (&self.here, &other.here) {
             (Some(here), Some(other)) => Rc::ptr_eq(here, other) || here == other,
@@ -61,7 +61,7 @@ impl Place {
 impl CommandFollower {
     /// Follows the list of a substitution; returns what it prints.
     pub(super) fn substitution(&mut self, list: &Rc<CommandList>, input: Tainted) -> Tainted {
-        let place = Place {
+        let place = SubstitutionPlace {
             input,
             here: self.here.clone(),
             is_file: self.is_file,
@@ -80,7 +80,7 @@ impl CommandFollower {
         self.associative = Rc::clone(&place.associative);
         distinct(&mut self.dangers, count);
         let dangers = self.dangers[count..].to_vec();
-        let followed = Followed { _list: Rc::clone(list), place, printed: printed.clone(), dangers };
+        let followed = FollowedSubstitution { _list: Rc::clone(list), place, printed: printed.clone(), dangers };
         self.substitutions.0.entry(Rc::as_ptr(list)).or_default().push(followed);
         printed
     }

@@ -19,7 +19,7 @@ const SCANNED_PER_STEP: usize = 32;
 
 /// The work that may still be done.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct WorkLimit {
     most: usize,
     /// The steps that are left; 0 if it is over.
     left: Cell<usize>,
@@ -27,7 +27,7 @@ pub(super) struct Work {
     started: usize,
 }
 
-impl Work {
+impl WorkLimit {
     /// The work that a command with this many bytes may cost.
     pub(super) fn new(length: usize) -> Self {
         let most = STEPS + STEPS_PER_BYTE * length;
