@@ -155,7 +155,11 @@ impl<'a, 'd> Sources<'a, 'd> {
 
     /// Adds the approvals that the call of a node may use for a value. Returns whether they are new.
     pub(super) fn use_approvals(&self, call: usize, site: Site, expression: &Expression) -> bool {
-        let approved = self.search(call, site, &expression.paths).unwrap_or_else(|(approved, _)| approved);
+        // A value that needs no approval uses none.
+        if self.search(call, site, &expression.paths, Some(Weakness::Used)).is_ok() {
+            return false;
+        }
+        let approved = self.search(call, site, &expression.paths, None).unwrap_or_else(|(approved, _)| approved);
         let (mut all, mut uses) = (self.approved.borrow_mut(), self.uses.borrow_mut());
         let of_value = all.entry((call, expression.paths.clone())).or_default();
         let before = (of_value.len(), uses[call].len());
@@ -167,13 +171,13 @@ impl<'a, 'd> Sources<'a, 'd> {
     /// Returns why a call at a node may not use the value of an expression, with the path that is to blame; `None` if it is trusted or
     /// approved.
     pub(super) fn untrusted(&self, call: usize, site: Site, expression: &Expression) -> Vec<(usize, Objection)> {
-        let Err((_, objection)) = self.search(call, site, &expression.paths) else { return Vec::new() };
+        let Err((_, objection)) = self.search(call, site, &expression.paths, None) else { return Vec::new() };
         if expression.paths.len() == 1 {
             return vec![(0, objection)];
         }
         let alone = expression.paths.iter().enumerate();
-        let alone =
-            alone.filter_map(|(at, path)| Some((at, self.search(call, site, std::slice::from_ref(path)).err()?.1)));
+        let alone = alone
+            .filter_map(|(at, path)| Some((at, self.search(call, site, std::slice::from_ref(path), None).err()?.1)));
         let mut objections: Vec<(usize, Objection)> = alone.collect();
         if objections.is_empty() {
             objections.push((0, objection));
@@ -181,12 +185,18 @@ impl<'a, 'd> Sources<'a, 'd> {
         objections
     }
 
-    /// Follows a value back to its sources. Returns the interrupts that approve it.
+    /// Follows a value back to its sources. Returns the interrupts that approve it; with `none`, no approval counts.
     ///
     /// # Errors
     ///
     /// The first objection, with the interrupts that approve the value on other paths.
-    fn search(&self, call: usize, site: Site, paths: &[Path]) -> Result<BTreeSet<usize>, (BTreeSet<usize>, Objection)> {
+    fn search(
+        &self,
+        call: usize,
+        site: Site,
+        paths: &[Path],
+        none: Option<Weakness>,
+    ) -> Result<BTreeSet<usize>, (BTreeSet<usize>, Objection)> {
         if site == Site::Hook {
             let is_trusted = |path: &Path| match path.root {
                 Root::Now | Root::Timestamp => true,
@@ -197,7 +207,7 @@ impl<'a, 'd> Sources<'a, 'd> {
             return if paths.iter().all(is_trusted) { Ok(BTreeSet::new()) } else { Err((BTreeSet::new(), event)) };
         }
         let mut search = Search { paths: paths.to_vec(), ..Search::default() };
-        let mut valid = self.beside(call);
+        let mut valid = Valid { none, ..self.beside(call) };
         let each = self.node(call).each().filter(|_| site == Site::Item);
         valid.lists.extend(each.map(|_| call));
         let is_item = |path: &Path| {
