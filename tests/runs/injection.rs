@@ -126,7 +126,7 @@ impl Attack {
                 command
             }
         };
-        command.env_clear().current_dir(directory);
+        command.env_clear().current_dir(text("cwd").map_or_else(|| directory.to_owned(), PathBuf::from));
         command.envs(["PATH", "HOME"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         if let Some(Value::Object(env)) = self.params.get("env").map(|env| self.rendered(env)) {
             command.envs(env.iter().map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned())));
@@ -154,7 +154,7 @@ impl Attack {
         properties.extend(declared.clone());
         let required: Vec<String> = properties.keys().cloned().collect();
         let mut params = self.params.clone();
-        params.insert("cwd".to_owned(), directory.to_str().unwrap().into());
+        params.entry("cwd".to_owned()).or_insert_with(|| directory.to_str().unwrap().into());
         // A text that is not a template in a fixture is not one in the graph either.
         let params = escaped(&Value::Object(params));
         let graph = json!({

@@ -49,6 +49,7 @@ pub enum ValueOrigin {
 impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Variable(name) if name == "PWD" => f.write_str("the directory in which the command begins"),
             Self::Variable(name) => write!(f, "the value of `${name}`"),
             Self::Stdin => f.write_str("what the command reads from `stdin`"),
             Self::Argument(0) => f.write_str("the program's name"),
@@ -77,6 +78,8 @@ pub enum How {
     Option(String),
     /// By `${name@P}`, `${!name}` and the like, which expand it once more.
     Expanded,
+    /// As the directory of a file that is executed, which is named here.
+    Directory(String),
     /// By a program whose name is not known before the command runs.
     Unknown,
     /// The command cannot be read.
@@ -96,6 +99,7 @@ impl fmt::Display for How {
             }
             Self::Option(program) => write!(f, "may be an option of `{program}`, and one of those starts a program"),
             Self::Expanded => f.write_str("is expanded once more, with the commands in it"),
+            Self::Directory(file) => write!(f, "decides which file is executed as `{file}`"),
             Self::Unknown => f.write_str("is given to a program whose name is known only when the command runs"),
             Self::Unreadable => f.write_str("may become code: this command cannot be read"),
         }
@@ -118,6 +122,9 @@ impl How {
             Self::Environment(_) => "give the value to a variable with another name",
             Self::Option(_) => "write `--` before it",
             Self::Expanded => "use the value as it is: `\"$NAME\"`",
+            Self::Directory(_) => {
+                "write the whole path of the file, from `/`, and pass the directory to it as an argument"
+            }
             Self::Unknown => "write the program's name in the command",
             Self::Unreadable => "write it in a simpler way",
         }
@@ -228,7 +235,7 @@ mod tests {
             "printf '%s\\n' \"$X\"",
             "export TOKEN=\"$X\"; ./deploy.sh",
             "TOKEN=\"$X\" ./deploy.sh",
-            "set -euo pipefail\ncd \"$X\"\nmake",
+            "set -euo pipefail\ncd \"$X\"\nls",
             "test -f \"$X\" || { echo missing >&2; exit 3; }",
             "trap 'rm -f tmp' EXIT; cp \"$X\" tmp",
             "(cd \"$X\" && ls) | sort",
@@ -264,6 +271,79 @@ mod tests {
             "while read -r l; do echo \"$l\"; done",
         ] {
             assert_eq!(dangers(command, true), [], "{command}");
+        }
+    }
+
+    #[test]
+    fn files_in_a_foreign_directory_are_not_executed() {
+        let foreign = || Foreign { variables: vec!["X".to_owned()], stdin: false }.in_directory(true);
+        for command in [
+            "ls",
+            "find . -type f | wc -l",
+            "/opt/run.sh",
+            "bash /opt/run.sh",
+            "make -f /opt/Makefile",
+            "make -C /opt all",
+            "cargo --manifest-path=/opt/Cargo.toml run",
+            "make --version",
+            "python3 -c 'print(1)'",
+            "git log -- \"$X\"",
+            "tar -xf archive.tar",
+            "env -C /opt ls",
+            "bash -c 'ls'",
+        ] {
+            assert_eq!(scan(command, &foreign()), [], "{command}");
+        }
+        for command in [
+            "./run.sh",
+            "../run.sh",
+            "bin/run",
+            "bash run.sh",
+            "sh ./run.sh a",
+            ". ./env.sh",
+            "source env.sh",
+            "python3 script.py",
+            "node script.js",
+            "make",
+            "make -f other.mk",
+            "npm test",
+            "cargo build",
+            "python3 -m tool",
+            "timeout 5 ./run.sh",
+            "env ./run.sh",
+            "bash -c './run.sh'",
+            "echo a | xargs ./run.sh",
+            "find . -name a -exec ./run.sh {} \\;",
+            "x=$(./run.sh)",
+            "f() { ./run.sh; }; f",
+            "trap ./run.sh EXIT",
+        ] {
+            let how: Vec<How> = scan(command, &foreign()).into_iter().map(|danger| danger.how).collect();
+            assert!(matches!(how.as_slice(), [How::Directory(_), ..]), "{command}: {how:?}");
+        }
+        for command in [
+            "cd \"$X\" && ./run.sh",
+            "pushd \"$X\"; bash run.sh",
+            "(cd -- \"$X\"; make)",
+            "env -C \"$X\" ./run.sh",
+            "env --chdir \"$X\" make",
+            "sudo -D \"$X\" ./run.sh",
+            "find \"$X\" -execdir ./run.sh \\;",
+            "npm --prefix \"$X\" test",
+            "cargo run --manifest-path \"$X/Cargo.toml\"",
+        ] {
+            let found = dangers(command, false);
+            assert!(found.iter().any(|danger| matches!(danger.how, How::Directory(_))), "{command}: {found:?}");
+            assert_eq!(scan(command, &Foreign::default()), [], "{command}");
+        }
+        let argument = |text| ProgramArgument { text, is_foreign: false };
+        let nothing = Foreign::default();
+        for (words, is_fine) in
+            [(&["python3", "a.py"][..], false), (&["make"], false), (&["ls", "a"], true), (&["sh", "/a.sh"], true)]
+        {
+            let arguments: Vec<ProgramArgument<'_>> = words.iter().copied().map(argument).collect();
+            assert_eq!(scan_program(&arguments, &foreign()).is_empty(), is_fine, "{words:?}");
+            assert_eq!(scan_program(&arguments, &nothing), [], "{words:?}");
         }
     }
 

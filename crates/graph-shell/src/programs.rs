@@ -75,6 +75,38 @@ pub(super) fn own_files(name: &str, texts: &[Option<String>]) -> &'static [&'sta
     }
 }
 
+/// Returns the file of the current directory that says what a program executes.
+pub(super) fn file_of_the_directory(name: &str, texts: &[Option<String>]) -> Option<&'static str> {
+    let file = match name {
+        "make" | "gmake" => "Makefile",
+        "ninja" => "build.ninja",
+        "just" => "justfile",
+        "rake" => "Rakefile",
+        "npm" | "npx" | "pnpm" | "yarn" | "bun" => "package.json",
+        "cargo" => "Cargo.toml",
+        "mvn" => "pom.xml",
+        "gradle" => "build.gradle",
+        "ant" => "build.xml",
+        "tox" => "tox.ini",
+        "nox" => "noxfile.py",
+        "pytest" => "conftest.py",
+        "vagrant" => "Vagrantfile",
+        "direnv" => ".envrc",
+        "run-parts" => ".",
+        _ if name.starts_with("python") && texts.iter().flatten().any(|text| text == "-m") => "the module",
+        _ => return None,
+    };
+    let is_shown = matches!(texts, [Some(text)] if matches!(text.as_str(), "--version" | "--help" | "-V" | "-h"));
+    (!is_shown).then_some(file)
+}
+
+/// Whether an option of such a program takes the place of its file, or the file.
+pub(super) fn names_a_place(option: &str) -> bool {
+    const ALL: [&str; 8] =
+        ["-C", "-f", "--directory", "--file", "--makefile", "--manifest-path", "--prefix", "--project"];
+    ALL.contains(&option)
+}
+
 /// Whether a program copies or renames files.
 pub(super) fn moves_files(name: &str) -> bool {
     const ALL: [&str; 15] = [

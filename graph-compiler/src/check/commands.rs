@@ -15,7 +15,7 @@ use graph_model::path::{Path, Root};
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
-use graph_shell::{Danger, Foreign, ProgramArgument, ValueOrigin};
+use graph_shell::{Danger, Foreign, How, ProgramArgument, ValueOrigin};
 
 use super::sinks::{self, is_risky, place_of};
 use crate::analysis::Analysis;
@@ -264,11 +264,15 @@ impl Started<'_, '_> {
 
     fn report(&self, danger: &Danger, span: &Span, diagnostics: &mut Diagnostics) {
         let whose = &self.given.whose;
-        let advice = danger.how.help();
+        let advice = match danger.how {
+            // `rye/exec` finds such a file in the same directory.
+            How::Directory(_) => danger.how.help().to_owned(),
+            _ => format!("{}; or start the program with `rye/exec`, whose arguments no shell reads", danger.how.help()),
+        };
         let diagnostic = diagnostics
             .lint(code::INJECTION, self.given.analysis.model.place(span), format!("{} {}", danger.origin, danger.how))
             .label(format!("in the command of {whose}"))
-            .help(format!("{advice}; or start the program with `rye/exec`, whose arguments no shell reads"));
+            .help(advice);
         if let ValueOrigin::Variable(name) = &danger.origin
             && let Some(shown) = self.shown_variable(name)
         {

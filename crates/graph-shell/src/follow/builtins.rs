@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::words::is_several;
-use super::{CommandFollower, JoinOrigins, Tainted, note};
+use super::{CommandFollower, JoinOrigins, Tainted};
 use crate::parse::ShellWord;
 use crate::programs::EVALUATORS;
 use crate::{How, ValueOrigin, names};
@@ -69,11 +69,8 @@ impl CommandFollower {
             }
             _ if EVALUATORS.contains(&name) => return Some(self.evaluator(name, arguments, &texts, &range)),
             "cd" | "pushd" | "popd" => {
-                if let Some(origin) = self.any(arguments).real() {
-                    for name in ["PWD", "OLDPWD", "DIRSTACK"] {
-                        note(&mut self.variables, name, &origin);
-                    }
-                }
+                let directory = self.any(arguments);
+                self.enter(&directory);
             }
             "pwd" | "dirs" => return Some(self.variables.get("PWD").cloned()),
             "echo" | "type" => return Some(self.any(arguments)),

@@ -46,7 +46,7 @@ impl CommandFollower {
         if matches!(name, "ssh" | "autossh" | "sshpass") {
             self.ssh(name, arguments, &texts);
         }
-        self.implied_files(name, first, &texts);
+        self.implied_files(name, words, &texts);
         printed = self.listed_and_written(name, arguments, printed);
         for word in arguments {
             printed = printed.join(self.contents_of_operand(word));
@@ -92,15 +92,31 @@ impl CommandFollower {
         let written = if path.contains('/') { self.executed(first) } else { self.files.named(path) };
         self.report_if(&written, || How::Code(path.to_owned()), &first.range);
         if path.contains('/') {
+            self.in_foreign_directory(path, &first.range);
             self.own_scripts(first, path);
         }
     }
 
     /// Judges the files that a program executes although no argument names them.
-    fn implied_files(&mut self, name: &str, first: &ShellWord, texts: &[Option<String>]) {
+    fn implied_files(&mut self, name: &str, words: &[ShellWord], texts: &[Option<String>]) {
+        let range = &words[0].range;
         for file in programs::own_files(name, texts) {
             let held = self.files.named(file).join(self.scattered.clone());
-            self.report_if(&held, || How::Code(name.to_owned()), &first.range);
+            self.report_if(&held, || How::Code(name.to_owned()), range);
+        }
+        let Some(file) = programs::file_of_the_directory(name, texts) else { return };
+        let arguments = &words[1..];
+        let option = |word: &ShellWord| programs::names_a_place(word.beginning().split('=').next().unwrap_or_default());
+        let Some(at) = arguments.iter().position(option) else {
+            self.in_foreign_directory(file, range);
+            return;
+        };
+        let place = if arguments[at].beginning().contains('=') { Some(&arguments[at]) } else { arguments.get(at + 1) };
+        let Some(place) = place else { return };
+        let tainted = self.peek(place).real();
+        self.report_if(&tainted, || How::Directory(file.to_owned()), &place.range);
+        if let Some(path) = self.text(place) {
+            self.in_foreign_directory(path.split_once('=').map_or(path.as_str(), |(_, path)| path), &place.range);
         }
     }
 

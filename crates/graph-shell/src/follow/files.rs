@@ -1,6 +1,7 @@
-//! WrittenFiles that values are written to, and that are read or executed.
+//! Files that values are written to, and that are read or executed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::{CommandFollower, JoinOrigins, Tainted, is_real, note};
@@ -136,6 +137,24 @@ impl CommandFollower {
     pub(super) fn executed(&self, word: &ShellWord) -> Tainted {
         let touched = self.text(word).and_then(|path| self.touched.get(base(&path)).cloned());
         self.contents(word).join(touched)
+    }
+
+    /// Notes a directory in which commands are executed.
+    pub(super) fn enter(&mut self, directory: &Tainted) {
+        if let Some(origin) = directory.real() {
+            for name in ["PWD", "OLDPWD", "DIRSTACK"] {
+                note(&mut self.variables, name, &origin);
+            }
+        }
+    }
+
+    /// Judges a file that is executed and whose name begins in the current directory: whoever chooses the directory chooses the file.
+    pub(super) fn in_foreign_directory(&mut self, path: &str, range: &Range<usize>) {
+        if path.starts_with('/') || path == "-" {
+            return;
+        }
+        let directory = self.variables.get("PWD").cloned();
+        self.report_if(&directory, || How::Directory(path.to_owned()), range);
     }
 
     /// Notes the files among the arguments of a program that may write them.

@@ -59,6 +59,9 @@ impl CommandFollower {
         while let Some(word) = arguments.get(at) {
             let text = texts[at].as_deref().unwrap_or_default();
             if matches!(text, "-exec" | "-execdir" | "-ok" | "-okdir") {
+                if text.ends_with("dir") {
+                    self.enter(&given);
+                }
                 let rest = at + 1..arguments.len();
                 let end = rest.clone().find(|at| matches!(texts[*at].as_deref(), Some(";" | "+"))).unwrap_or(rest.end);
                 let started = self.started_by_find(&arguments[at + 1..end], &texts[at + 1..end], found.as_ref(), input);

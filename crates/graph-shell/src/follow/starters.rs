@@ -43,6 +43,7 @@ impl CommandFollower {
             }
             return if name == "env" { self.reach() } else { None };
         };
+        self.enter_place_of(&arguments[..at], texts);
         let mut inner: Vec<ShellWord> = arguments[at..].to_vec();
         if name == "xargs" {
             inner.extend(input.map(|_| input_placeholder(&first.range)));
@@ -50,6 +51,18 @@ impl CommandFollower {
             return self.started_by_xargs(&inner, input);
         }
         self.started(&inner, input)
+    }
+
+    /// Notes the directory that an option names for the program that another one starts.
+    fn enter_place_of(&mut self, arguments: &[ShellWord], texts: &[Option<String>]) {
+        const OPTIONS: [&str; 7] = ["-C", "-D", "-w", "--chdir", "--wd", "--wdns", "--working-directory"];
+        for (at, word) in arguments.iter().enumerate() {
+            let before = at.checked_sub(1).and_then(|at| texts[at].as_deref()).unwrap_or_default();
+            if OPTIONS.contains(&before) || OPTIONS.iter().any(|option| word.beginning().starts_with(option)) {
+                let directory = self.peek(word);
+                self.enter(&directory);
+            }
+        }
     }
 
     /// Returns the index of the argument that is the program which another program starts, or the number of arguments if

@@ -55,6 +55,9 @@ impl CommandFollower {
         if is_own && written.real().is_none() {
             self.unread(reader, &word.range);
         }
+        if let Some(path) = self.text(word) {
+            self.in_foreign_directory(&path, &word.range);
+        }
         self.own_scripts(word, reader);
         for part in &word.parts {
             if let WordPart::Process { list, .. } = part {
