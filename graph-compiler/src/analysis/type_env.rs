@@ -50,7 +50,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
                 Some(result) => (result, path.segments.as_slice()),
                 None => return Type::any(),
             },
-            Root::Local if site == Site::Hook => return Type::any(),
+            Root::Local if site == Site::Hook => return self.of_event(path),
             Root::Local => (Cow::Owned(self.local(node, site, path)), path.segments.get(1..).unwrap_or_default()),
             Root::Visit => match path.segments.split_first() {
                 Some((field, rest)) if field == "previous" => {
@@ -257,6 +257,15 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
             self.entry_element(list.input?)
         });
         elements.chain(entered).reduce(Type::join).unwrap_or_else(Type::any)
+    }
+
+    /// Returns the type of a part of an event's data: of any type, but a secret where a key of the state has one, in whose place
+    /// hooks see `[secret]`.
+    fn of_event(&self, path: &Path) -> Type {
+        let [data, key, rest @ ..] = path.segments.as_slice() else { return Type::any() };
+        let Some(key) = self.model.key(key).filter(|_| data == "state") else { return Type::any() };
+        let part = rest.iter().try_fold(self.types.keys[key].ty.clone(), |ty, part| ty.step(part).ok());
+        Type::any_of(part.is_some_and(|part| part.secret))
     }
 
     /// Returns the type of the elements of the list that a node fans out over.

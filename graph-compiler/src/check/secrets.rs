@@ -26,7 +26,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         for (site, term) in terms(node) {
             // Parameters are checked together with the types that the tool expects.
-            if !matches!(site, Site::Params | Site::Item | Site::Payload) {
+            if !matches!(site, Site::Params | Site::Item | Site::Payload | Site::Until) {
                 check_texts(analysis, (at, site), term, diagnostics);
             }
         }
@@ -34,6 +34,11 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             let promise = Promise::None("people are shown the payload of an interrupt");
             let given = SecretCheck { analysis, node: at, site: Site::Payload, promise };
             given.check(payload, &Type::any(), &format_args!("the payload of `{}`", node.name), diagnostics);
+        }
+        if let Some(until) = node.wait().and_then(|wait| wait.until.as_ref()) {
+            let promise = Promise::None("the journal and every list of runs show until when a run waits");
+            let given = SecretCheck { analysis, node: at, site: Site::Until, promise };
+            given.check(until, &Type::any(), &format_args!("`until` of the wait `{}`", node.name), diagnostics);
         }
         tests(node).into_iter().for_each(|test| check_test(analysis, (at, Site::Next), test, diagnostics));
     }
