@@ -67,6 +67,10 @@ pub struct Interface {
     pub budget: Option<Budget>,
     /// The interrupts whose answers approve guarded calls, each with the call.
     pub approvals: Vec<ApprovingAnswers>,
+    /// The names of its nodes, also of those that cannot be read, without a start of several nodes.
+    pub(crate) nodes: Vec<String>,
+    /// The names of its entries, each with the node at which it begins.
+    pub(crate) entries: Vec<(String, String)>,
     /// The contracts that decide what the graph does and that its tables do not have, each as its id and the digest of its text.
     pub(crate) behind: Vec<String>,
 }

@@ -37,6 +37,7 @@ mod mutations;
 mod pages;
 mod prose;
 mod public_api;
+mod stubs;
 mod unreadable;
 mod value_graphs;
 mod words;

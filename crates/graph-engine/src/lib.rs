@@ -132,7 +132,6 @@ pub struct Builtins;
 /// | `debug_cells`, `deserialize`, `no_such_exit`, `no_such_signal`, `serde` | the part of that expansion that is the same for all types |
 /// | `NoTools`, `no_such_tool` | the tool caller of a graph without tools; an index that only a journal of another graph has |
 /// | `Reducing`, `reduced` | the state of a graph with reducers of the program, and the calls of these |
-/// | `stand_in` | the body of all functions of a graph with mistakes, so that the compiler finds no other mistakes in the program |
 /// | `LazyGraph`, `Arc` | the tables are resolved when they are used first; tools are shared |
 /// | `EventOf` | an event with the nodes of the graph, if the feature `events` is on |
 ///
@@ -148,9 +147,7 @@ pub mod __private {
     pub use crate::events::RunEvent as EventOf;
     pub use crate::graph::CompiledGraph;
     pub use crate::machine::{Arguments, CallFuture, StateFields, ToolCaller, TypedGraph, no_such_signal};
-    pub use crate::macros::{
-        NoTools, Reducing, debug_cells, deserialize, no_such_exit, no_such_tool, reduced, stand_in,
-    };
+    pub use crate::macros::{NoTools, Reducing, debug_cells, deserialize, no_such_exit, no_such_tool, reduced};
     pub use crate::{
         __cells as cells, __default as default, __exits as exits, __node as node, __object as object,
         __signals as signals, __word as word,

@@ -459,9 +459,3 @@ pub fn reduced<T: FromValue + AsView, W: FromValue>(
     let write = W::from_value(write).map_err(|error| misfit("write", error))?;
     function(value, write).map(|combined| combined.view().to_plain_value())
 }
-
-/// Replaces the functions of a graph with mistakes; the program around it does not compile.
-#[expect(clippy::panic, reason = "the program that would call this does not compile")]
-pub fn stand_in() -> ! {
-    panic!("the graph has mistakes, and the program was not compiled")
-}

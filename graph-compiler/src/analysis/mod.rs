@@ -41,6 +41,7 @@ mod types_at;
 use std::sync::OnceLock;
 
 use graph_definition::definition::{Definition, NodeDefinition, NodeKind, SignalDefinition};
+use graph_definition::source::Span;
 use graph_model::path::Root;
 
 use calls::CalledTool;
@@ -172,8 +173,10 @@ impl<'d> Analysis<'d> {
     }
 
     /// Returns the graph's interface.
-    pub(crate) fn interface(&self) -> Interface {
+    pub(crate) fn interface(&self, mistakes: &[Span]) -> Interface {
         let definition = self.model.definition;
+        let nodes = definition.nodes.iter().filter(|node| !node.is_start()).map(|node| node.name.to_string());
+        let entries = definition.entries.iter().map(|entry| (entry.name.to_string(), entry.node.to_string()));
         let fields = |ty: &Type| match ty.clone().plain().kind {
             TypeKind::Object(fields) => Some(fields),
             _ => None,
@@ -204,7 +207,7 @@ impl<'d> Analysis<'d> {
             let (name, ty) = (node.name.to_string(), Type::of_schema(schema).plain());
             Some(TypedSignal { name, ty, description: schema.description.clone() })
         });
-        let exits = output::exits(self.type_env(), &self.control_flow);
+        let exits = output::exits(self.type_env(), &self.control_flow, mistakes);
         let output = output::output(self.type_env(), &exits);
         let inner_exits = if self.model.may_end_anywhere() { Vec::new() } else { exits };
         let plain = |exit: &Exit| Exit { node: exit.node.clone(), ty: exit.ty.clone().plain() };
@@ -227,6 +230,8 @@ impl<'d> Analysis<'d> {
             inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),
             budget: budget::budget(self.least(), &self.coverage),
             approvals: self.approvals.get().cloned().unwrap_or_default(),
+            nodes: nodes.chain(definition.unreadable.iter().cloned()).collect(),
+            entries: entries.collect(),
             behind: self.model.items.behind.clone(),
         }
     }

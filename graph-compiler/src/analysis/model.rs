@@ -188,18 +188,20 @@ impl<'d> Model<'d> {
     }
 
     fn leads_to_nodes(&self) -> bool {
-        let targets = |node: &NodeDefinition| {
-            edges(node.next())
-                .iter()
-                .filter_map(|edge| edge.to)
-                .chain(node.on_error())
-                .chain(node.on_timeout())
-                .chain(node.fewer())
-                .all(|to| self.node(to.value.as_str()).is_some())
-        };
         self.definition.is_complete
             && self.roots().count() > self.definition.entries.len()
-            && self.definition.nodes.iter().all(targets)
+            && self.definition.nodes.iter().all(|node| self.knows_targets(node))
+    }
+
+    /// Whether every node that a node leads to could be read.
+    pub(crate) fn knows_targets(&self, node: &NodeDefinition) -> bool {
+        edges(node.next())
+            .iter()
+            .filter_map(|edge| edge.to)
+            .chain(node.on_error())
+            .chain(node.on_timeout())
+            .chain(node.fewer())
+            .all(|to| self.node(to.value.as_str()).is_some())
     }
 
     /// Returns the nodes where runs begin: the start, and those of the entries.

@@ -1,6 +1,7 @@
 //! The output of a run: at each node where it can end, and of all ends together.
 
-use graph_definition::definition::{NodeDefinition, NodeKind, Return};
+use graph_definition::definition::{EdgeList, NodeDefinition, NodeKind, Return, RouteDefinition};
+use graph_definition::source::Span;
 
 use super::control_flow::ControlFlow;
 use super::model::Model;
@@ -12,11 +13,27 @@ use crate::types::{Type, TypeKind, join_all};
 
 /// Returns the nodes at which a run can end by itself, each with the type of its output there. A node with conditions
 /// counts only if they leave a case open.
-pub(crate) fn exits(env: TypeEnv<'_, '_>, control_flow: &ControlFlow) -> Vec<Exit> {
+///
+/// In a graph with mistakes, an edge may be missing: each return is such a node then, and others only if their edges have no mistake.
+pub(crate) fn exits(env: TypeEnv<'_, '_>, control_flow: &ControlFlow, mistakes: &[Span]) -> Vec<Exit> {
     if returned_keys(env.model, control_flow) > MOST_RETURNED {
         return Vec::new();
     }
-    let ends = (0..env.model.definition.nodes.len()).filter(|&at| control_flow.ends[at]);
+    let definition = env.model.definition;
+    let knows_edges = |node: &NodeDefinition| {
+        let is_inside =
+            |list: &EdgeList| mistakes.iter().any(|at| list.span.start <= at.start && at.end <= list.span.end);
+        let is_wrong = match node.next() {
+            RouteDefinition::First(list) | RouteDefinition::All(list) => is_inside(list),
+            _ => false,
+        };
+        definition.is_complete && !is_wrong && env.model.knows_targets(node)
+    };
+    let is_exit = |at: &usize| match &definition.nodes[*at] {
+        _ if mistakes.is_empty() => control_flow.ends[*at],
+        node => node.ends_run() || (control_flow.ends[*at] && knows_edges(node)),
+    };
+    let ends = (0..env.model.definition.nodes.len()).filter(is_exit);
     let exit = |at: usize| Exit { node: env.model.definition.nodes[at].name.to_string(), ty: returned(env, at) };
     ends.map(exit).collect()
 }

@@ -60,6 +60,7 @@ use graph_definition::definition::{
     RouteDefinition, Spanned, TermDefinition, ValueSchema, program_condition,
 };
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, code};
+use graph_definition::source::Span;
 use graph_definition::verify::{DefinitionOrigin, VerifiedSource};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
@@ -185,7 +186,9 @@ pub fn check(
         LINTS.iter().for_each(|rule| rule(&analysis, diagnostics));
     }
     levels.apply(diagnostics);
-    let interface = analysis.interface();
+    let of_graph = diagnostics.iter().filter(|one| is_error(one) && one.place.source.path == definition.source().path);
+    let mistakes: Vec<Span> = of_graph.filter_map(|one| one.place.span.clone()).collect();
+    let interface = analysis.interface(&mistakes);
     let graph = match &definition.origin {
         DefinitionOrigin::Verified(verified) if wanted == Wanted::Graph && !diagnostics.has_errors() => {
             Some(build(&analysis, verified, interface.clone(), levels))

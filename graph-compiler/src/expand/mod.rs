@@ -30,23 +30,57 @@ use types::NamedTypes;
 /// `source` is the graph's file; `files` are the files that it was compiled from, for rustc to watch. Both are relative
 /// to the package, so that the same graph becomes the same tokens in a macro and in a build script.
 pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String]) -> TokenStream {
-    let module = Module::new(&graph.interface, name);
-    let doc = doc(graph, source);
-    let consts = constants(graph);
-    let types = module.types();
-    let nodes = nodes::expand(graph, source);
-    let machine = module.machine();
-    let watched = watch(files);
-    module.wrap(&doc, quote!(#consts #types #nodes #machine #watched))
+    let node = |at: u16| graph.nodes[usize::from(at)].name.clone();
+    let contents = Contents {
+        doc: doc(graph, source),
+        digest: &graph.digest,
+        signer: &graph.signer,
+        capabilities: graph.capabilities(),
+        env: graph.environment(),
+        entries: graph.settings.entries.iter().map(|(name, entry)| (name.clone(), node(entry.node))).collect(),
+        nodes: nodes::of_graph(graph),
+        program: nodes::program(&graph.ir(source)),
+    };
+    module(&graph.interface, &contents, name, files)
 }
 
-/// Expands the types of a graph with mistakes, so that the program that uses it does not get errors of its own.
+/// Expands the module of a graph with mistakes: it has each name and type of the module that the graph would have, so that the program
+/// that uses it does not get errors of its own. Parts that are not known are empty.
 pub fn skeleton(interface: &Interface, name: &str, files: &[String]) -> TokenStream {
+    let contents = Contents {
+        doc: "A graph with mistakes.".to_owned(),
+        digest: "",
+        signer: "",
+        capabilities: Vec::new(),
+        env: Vec::new(),
+        entries: interface.entries.clone(),
+        nodes: nodes::of_interface(interface),
+        program: nodes::no_program(),
+    };
+    module(interface, &contents, name, files)
+}
+
+/// The content of a module besides the interface of its graph.
+struct Contents<'g> {
+    doc: String,
+    digest: &'g str,
+    signer: &'g str,
+    capabilities: Vec<&'g str>,
+    env: Vec<&'g str>,
+    /// The names of the entries, each with the name of its node.
+    entries: Vec<(String, String)>,
+    nodes: Vec<nodes::NodeText<'g>>,
+    program: TokenStream,
+}
+
+fn module(interface: &Interface, contents: &Contents<'_>, name: &str, files: &[String]) -> TokenStream {
     let module = Module::new(interface, name);
+    let consts = constants(interface, contents);
     let types = module.types();
-    let machine = module.stand_in();
+    let nodes = nodes::expand(&contents.nodes, interface, &contents.program);
+    let machine = module.machine();
     let watched = watch(files);
-    module.wrap("A graph with mistakes.", quote!(#types #machine #watched))
+    module.wrap(&contents.doc, quote!(#consts #types #nodes #machine #watched))
 }
 
 /// Expands a replacement for the module of a file that cannot be read or verified.
@@ -282,37 +316,6 @@ impl<'g> Module<'g> {
             }
         }
     }
-
-    /// Expands a machine that is never run, for a program that does not compile.
-    fn stand_in(&self) -> TokenStream {
-        let machine = &self.machine;
-        let actions = actions::traits(self.interface, &self.calls);
-        let (head, bounds) = (self.head(), self.bounds());
-        let reducers = reducers::traits(&self.reducers);
-        quote! {
-            #reducers
-            #actions
-            #head
-
-            impl<A: #bounds> ::graph_runtime::Machine for #machine<A> {
-                fn graph(&self) -> &runtime::CompiledGraph {
-                    runtime::stand_in()
-                }
-
-                fn open(
-                    &self,
-                    _: ::graph_runtime::Value,
-                ) -> Result<Box<dyn runtime::StateFields>, runtime::Mismatch>
-                {
-                    runtime::stand_in()
-                }
-
-                fn tool_caller(&self) -> Box<dyn runtime::ToolCaller> {
-                    runtime::stand_in()
-                }
-            }
-        }
-    }
 }
 
 fn doc(graph: &CheckedGraph, source: &str) -> String {
@@ -325,19 +328,16 @@ fn doc(graph: &CheckedGraph, source: &str) -> String {
     )
 }
 
-fn constants(graph: &CheckedGraph) -> TokenStream {
-    let CheckedGraph { digest, signer, .. } = graph;
-    let env = graph.environment();
-    let Interface { id, version, .. } = &graph.interface;
-    let capabilities = graph.capabilities();
-    let signals = signal_capabilities(&graph.interface);
+fn constants(interface: &Interface, contents: &Contents<'_>) -> TokenStream {
+    let Contents { digest, signer, capabilities, env, .. } = contents;
+    let Interface { id, version, .. } = interface;
+    let signals = signal_capabilities(interface);
     let mut scope = Scope::new();
-    let entries = graph.settings.entries.iter().map(|(entry, at)| {
+    let entries = contents.entries.iter().map(|(entry, node)| {
         let name = snake_text(entry);
         // The prefix makes a name of any word, also of a keyword.
         let words = name.strip_prefix("r#").unwrap_or(&name).to_uppercase();
         let name = identifier(&scope.claim(&format!("ENTRY_{words}")));
-        let node = &graph.nodes[usize::from(at.node)].name;
         let docs = docs(&format!("The entry `{entry}`, at node `{node}`, for the `entry` of a run's options."));
         quote! {
             #docs

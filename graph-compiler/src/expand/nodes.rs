@@ -8,29 +8,50 @@ use quote::quote;
 use super::docs::docs;
 use super::names::{Scope, identifier, pascal_text};
 use super::output;
-use crate::graph::{CheckedGraph, CheckedNode};
+use crate::graph::{CheckedGraph, CheckedNode, Interface};
 
-/// Expands `Node` and `PROGRAM`.
-pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
+/// A node, as the module has it.
+pub(super) struct NodeText<'g> {
+    name: &'g str,
+    doc: String,
+    /// The indices of the nodes to which it may lead.
+    targets: Vec<u16>,
+}
+
+/// Returns the nodes of a graph. A start of several nodes is the last node, and is not visited.
+pub(super) fn of_graph(graph: &CheckedGraph) -> Vec<NodeText<'_>> {
+    let visited = graph.nodes.iter().filter(|node| node.body.does != Kind::Start);
+    visited.map(|node| NodeText { name: &node.name, doc: describe(graph, node), targets: targets(node) }).collect()
+}
+
+/// Returns the nodes of a graph with mistakes, of which only the names are known.
+pub(super) fn of_interface(interface: &Interface) -> Vec<NodeText<'_>> {
+    let text = |name| NodeText { name, doc: format!("`{name}`."), targets: Vec::new() };
+    interface.nodes.iter().map(|name| text(name)).collect()
+}
+
+fn targets(node: &CheckedNode) -> Vec<u16> {
+    let quorum = node.body.join.as_ref().and_then(|join| join.quorum);
+    let on_timeout = node.body.wait.as_ref().and_then(|wait| wait.on_timeout);
+    let fewer = quorum.and_then(|quorum| quorum.fewer);
+    let others = node.body.on_error.into_iter().chain(on_timeout).chain(fewer);
+    let mut targets = node.next.clone();
+    targets.extend(others.filter(|to| !node.next.contains(to)));
+    targets
+}
+
+/// Expands `Node`, and `PROGRAM` from its tokens.
+pub(super) fn expand(nodes: &[NodeText<'_>], interface: &Interface, program: &TokenStream) -> TokenStream {
     let mut scope = Scope::new();
-    // A start of several nodes is the last node, and is not visited.
-    let nodes = || graph.nodes.iter().filter(|node| node.body.does != Kind::Start);
-    let variants: Vec<_> = nodes().map(|node| identifier(&scope.claim(&pascal_text(&node.name)))).collect();
-    let docs = nodes().map(|node| docs(&describe(graph, node)));
-    let topology = nodes().map(|node| {
-        let quorum = node.body.join.as_ref().and_then(|join| join.quorum);
-        let on_timeout = node.body.wait.as_ref().and_then(|wait| wait.on_timeout);
-        let fewer = quorum.and_then(|quorum| quorum.fewer);
-        let others = node.body.on_error.into_iter().chain(on_timeout).chain(fewer);
-        let mut targets = node.next.clone();
-        targets.extend(others.filter(|to| !node.next.contains(to)));
-        let targets = targets.into_iter().map(|to| &variants[usize::from(to)]);
+    let variants: Vec<_> = nodes.iter().map(|node| identifier(&scope.claim(&pascal_text(node.name)))).collect();
+    let docs = nodes.iter().map(|node| docs(&node.doc));
+    let topology = nodes.iter().map(|node| {
+        let targets = node.targets.iter().map(|&to| &variants[usize::from(to)]);
         quote!(#(Self::#targets),*)
     });
     let topology: Vec<TokenStream> = topology.collect();
-    let program = program(&graph.ir(source));
-    let variant = |name: &str| graph.nodes.iter().position(|node| node.name == name).map(|at| &variants[at]);
-    let exits = output::node(&graph.interface, variant);
+    let variant = |name: &str| nodes.iter().position(|node| node.name == name).map(|at| &variants[at]);
+    let exits = output::node(interface, variant);
     quote! {
         /// The nodes of the graph.
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,8 +120,29 @@ fn describe(graph: &CheckedGraph, node: &CheckedNode) -> String {
     format!("`{}`, line {}: {does}{next}.", node.name, node.body.line)
 }
 
+/// Writes the table of a graph with mistakes, which nothing reads: the program around it does not compile.
+pub(super) fn no_program() -> TokenStream {
+    quote! {
+        /// The graph as the runtime reads it.
+        pub static PROGRAM: runtime::Program<'static> = runtime::Program {
+            id: "",
+            version: "",
+            source: "",
+            digest: "",
+            signer: "",
+            start: 0,
+            settings: "",
+            permissions: &[],
+            env: &[],
+            keys: &[],
+            tools: &[],
+            nodes: &[],
+        };
+    }
+}
+
 /// Writes the graph as tables of texts.
-fn program(graph: &GraphIr) -> TokenStream {
+pub(super) fn program(graph: &GraphIr) -> TokenStream {
     let GraphIr { id, version, source, digest, signer, permissions, env, .. } = graph;
     let start = Literal::u16_unsuffixed(graph.start);
     let settings = raw(&serde_json::to_string(&graph.settings).expect("settings are plain JSON"));

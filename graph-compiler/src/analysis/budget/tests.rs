@@ -217,7 +217,7 @@ fn found(text: &str, items: &Items) -> AgentUsage {
     let definition = definition.unwrap();
     let analysis = Analysis::new(&definition, items);
     assert!(analysis.flow.branches().faults().is_empty(), "{text}\n{:?}", analysis.flow.branches().faults());
-    analysis.interface().budget.unwrap().usage
+    analysis.interface(&[]).budget.unwrap().usage
 }
 
 #[test]
