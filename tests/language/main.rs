@@ -29,6 +29,7 @@ mod errors_page;
 mod expand;
 mod format_page;
 mod fuzz_inputs;
+mod helps;
 mod items_page;
 mod layers;
 mod many_mistakes;

@@ -230,8 +230,9 @@ codes! {
          one millisecond.";
 
     TEMPLATE_AS_TEXT = "G0039", "a template where templates are not allowed",
-        "`remote` and the keys of `assign` are used as they are written, so a template in them would be a text that only \
-         looks computed. Write the name itself.";
+        "Some values are used as they are written: `version`, `value` of a condition, `remote`, the keys of `assign`, `id` of a hook \
+         or channel, and the values in schemas. A template in them would be a text that only looks computed. Write the value \
+         itself. To compare two values of a run, let a tool compare them, and look at its result.";
 
     NO_START = "G0101", "the start is missing, or no node that a run can begin in",
         "`config.start` names the node where a run begins, or several nodes, each once: a branch begins at each of them. They \

@@ -256,9 +256,15 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             let diagnostic = diagnostics.error(code::RETURN_BESIDE_BRANCHES, place(node), message);
             diagnostic.label("in a branch").related(place(beside), "this is in another branch, or joins them");
             ways(diagnostic, [visit, other]);
-            diagnostic.help(match model.first().contains(&node) {
-                true => "return behind the join of the branches",
-                false => "return behind the join of the branches, or cancel them: `cancels: true`",
+            let into: Vec<usize> = (0..nodes.len()).filter(|&at| model.successors(at).any(|to| to == node)).collect();
+            let is_several = into.len() > 1 && nodes[node].waits_for.is_empty() && !model.first().contains(&node);
+            diagnostic.help(match is_several {
+                true => {
+                    let names: Vec<&str> = into.iter().map(|&at| nodes[at].name.value.as_str()).collect();
+                    format!("let it wait for the branches: `waits_for: [{}]`", names.join(", "))
+                }
+                false => "return behind the join of the branches: a node with `waits_for`, to which each of them leads"
+                    .to_owned(),
             });
         }
         BranchFault::OpenEnd { node, fan } => {

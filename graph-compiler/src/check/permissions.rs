@@ -57,12 +57,20 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let is_refused = || call.id().is_some_and(|id| id.as_str().contains('/') && text.contains(&format!(".{id}")));
         if !covered && !is_refused() {
             let message = format!("{caller} may not call {}: the graph's permissions do not cover it", call.shown());
-            diagnostics
-                .error(code::MISSING_PERMISSION, analysis.model.place(&call.item.span), message)
-                .label(needed)
-                .related(analysis.model.place(&permissions.span), "these are its permissions")
-                .help(format!("add `{added}` to `permissions`"))
-                .fix = addition(&analysis.model.definition.source().text, permissions, &added);
+            let diagnostic =
+                diagnostics.error(code::MISSING_PERMISSION, analysis.model.place(&call.item.span), message);
+            diagnostic.label(needed).related(analysis.model.place(&permissions.span), "these are its permissions");
+            match call.id().and_then(|id| analysis.model.items.similar.get(id)) {
+                // A right for a name that is probably misspelt would stay when the name is corrected.
+                Some(similar) => {
+                    diagnostic.help(format!("there is no contract with this id; did you mean `{similar}`?")).fix =
+                        Some(Fix { span: call.item.span.clone(), text: similar.clone(), is_certain: false });
+                }
+                None => {
+                    diagnostic.help(format!("add `{added}` to `permissions`")).fix =
+                        addition(&analysis.model.definition.source().text, permissions, &added);
+                }
+            }
         }
     }
 }

@@ -187,8 +187,12 @@ fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnost
     }
     say_late(branches, diagnostic, one, other);
     diagnostic.help(match is_merged {
-        true => "let each branch write fields of its own, or collect the objects in a channel: `append`",
-        false => "let each branch write a key of its own, or make the key a channel that combines the writes",
+        true => "let each branch write fields of its own, or collect the objects in a channel: `append`".to_owned(),
+        // The same node writes in each of the branches, which have no keys of their own.
+        false if is_same => format!("collect the writes in a channel: `channels: {{ {name}: append }}`"),
+        false => format!(
+            "let each branch write a key of its own, or collect the writes in a channel: `channels: {{ {name}: append }}`"
+        ),
     });
 }
 

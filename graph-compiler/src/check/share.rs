@@ -68,7 +68,12 @@ fn check_signal(
     let message = |what: &str| format!("node `{}` cannot share the signal `{name}` with {whose}: {what}", node.name);
     let Some(own) = signal_named(analysis, &name.value) else {
         let message = message("it is no signal of this graph");
-        note_unknown(analysis, name, diagnostics.error(code::BAD_SHARE, place, message));
+        let diagnostic = diagnostics.error(code::BAD_SHARE, place, message);
+        note_unknown(analysis, name, diagnostic);
+        if signals.is_some_and(|signals| signals.iter().any(|(there, _)| *there == name.value)) {
+            diagnostic
+                .help(format!("declare it with the schema that it has there: copy `{name}` from its `config.signals`"));
+        }
         return;
     };
     // A graph that cannot be read is reported on its own.

@@ -32,6 +32,18 @@ pub const ORDERS: [&str; 1] = ["branch"];
 
 /// Reads `channels`.
 pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<ChannelDefinition> {
+    if let TreeNode::List(list) = &tree.node {
+        let names = list.iter().filter_map(|one| match &one.node {
+            TreeNode::String(name) => Some(format!("{name}: append")),
+            _ => None,
+        });
+        let help = format!(
+            "say how the writes to each are combined: `channels: {{ {} }}`",
+            names.collect::<Vec<_>>().join(", ")
+        );
+        reader.wrong_shape(tree, "`channels`", "a mapping").help(help);
+        return Vec::new();
+    }
     let Some(fields) = reader.map(tree, "`channels`") else { return Vec::new() };
     let mut channels = Vec::new();
     for (key, tree) in fields.entries {
@@ -60,6 +72,7 @@ fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<R
         _ => Spanned { value: named(reader, name)?, span: name.span.clone() },
     };
     if let Some(tree) = fields.get("id") {
+        reader.has_template(tree, "`id` of a channel", "write the name of the field that tells messages apart");
         let field = reader.text(tree, "`id` of a channel")?;
         if field.value.is_empty() {
             let place = SourcePlace::new(reader.source, field.span);

@@ -66,6 +66,12 @@ impl<'t> Conditions<'t, YamlTree> for ConditionsInFile<'_, '_> {
     type Error = Reported;
 
     fn check(&mut self, condition: &'t YamlTree) -> Result<(), Reported> {
+        if let TreeNode::String(text) = &condition.node {
+            let form = form_of(text).unwrap_or_else(|| "{ path: state.key, op: eq, value: … }".to_owned());
+            let help = format!("write the comparison as a mapping: `{form}`");
+            self.reader.wrong_shape(condition, "a condition", "a mapping").help(help);
+            return Err(Reported);
+        }
         let fields = self.reader.map(condition, "a condition").ok_or(Reported)?;
         self.reader.only(&fields, "a condition", &Word::NAMES, &[]);
         Ok(())
@@ -92,6 +98,11 @@ impl<'t> Conditions<'t, YamlTree> for ConditionsInFile<'_, '_> {
     ) -> Result<TestDefinition, Reported> {
         if let (Operator::In, Some(YamlTree { node: TreeNode::List(list), .. })) = (operator, value) {
             self.reader.note_repeated("`in`", list);
+        }
+        const HELP: &str = "a condition compares with a value that the graph has; to compare two values of the run, let a tool do it, \
+                            and look at its result";
+        if value.is_some_and(|tree| self.reader.has_template(tree, "`value` of a condition", HELP)) {
+            return Err(Reported);
         }
         let value = match value {
             Some(tree) => Spanned { value: tree.to_value(), span: tree.span.clone() },
@@ -187,9 +198,12 @@ fn read_path(
                 let diagnostic = reader.diagnostics.error(
                     code::BAD_TEMPLATE,
                     place,
-                    "the path of a condition is written without `${…}`",
+                    match what {
+                        "`path`" => "the path of a condition is written without `${…}`".to_owned(),
+                        _ => format!("{what} is written without `${{…}}`"),
+                    },
                 );
-                diagnostic.help(format!("write `path: {inside}`"));
+                diagnostic.help(format!("write `{}: {inside}`", what.trim_matches('`')));
                 let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '.');
                 if inside.chars().all(is_plain) && names.parse_path(inside, &reader.arguments).is_ok() {
                     diagnostic.fix(inside, true);
@@ -233,6 +247,17 @@ fn parse_operator(
         };
     }
     operator.map(Some).ok_or(Reported)
+}
+
+/// Returns the mapping for a comparison that was written as a text, as `${inputs.n} > 3`.
+fn form_of(text: &str) -> Option<String> {
+    let mut words = text.split_whitespace();
+    let path = words.next()?.trim_start_matches("${").trim_end_matches('}');
+    let operator = words.next()?;
+    let operator = Operator::named(operator).map_or_else(|| symbol(operator), |_| Some(operator))?;
+    let value = words.collect::<Vec<_>>().join(" ");
+    let is_plain = |text: &str| !text.is_empty() && !text.contains(['{', '}', '`', ',']);
+    (is_plain(path) && is_plain(&value)).then(|| format!("{{ path: {path}, op: {operator}, value: {value} }}"))
 }
 
 /// Returns the operator for a spelling from another language.

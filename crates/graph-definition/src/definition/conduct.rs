@@ -63,13 +63,9 @@ pub const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanent", "ca
 pub(super) fn parse(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Conduct {
     // An absent value and an empty text name no agent (R11).
     let remote = reader.optional_text(fields, "remote");
-    if let Some(text) = remote.as_ref().filter(|text| text.value.contains("${")) {
-        let place = SourcePlace::new(reader.source, text.span.clone());
-        reader
-            .diagnostics
-            .error(code::TEMPLATE_AS_TEXT, place, "`remote` is not computed")
-            .label("taken as it is written")
-            .help("write the name of the agent, or lead to a node for each of them");
+    if let Some(text) = &remote {
+        let help = "write the name of the agent, or lead to a node for each of them";
+        reader.is_template(&text.value, &text.span, "`remote`", help);
     }
     let remote = remote.map(|text| text.value).filter(|name| !name.is_empty());
     let cache_result = fields.get("cache_result").and_then(|tree| {

@@ -3,6 +3,7 @@
 use graph_model::condition::Condition;
 use graph_model::program::{CONTROL, Event, ItemType, UNSUPPORTED_CONTROLS, Verb};
 use graph_model::value::Value;
+use graph_signing::is_role;
 
 use super::action::{self, CallDefinition};
 use super::condition::{self, TestDefinition};
@@ -71,7 +72,11 @@ fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<HookDefin
             .note("the hooks of a graph come before those of the runtime")
             .help("remove it");
     }
-    let id = reader.optional_text(&fields, "id").map(|text| text.value);
+    let id = reader.optional_text(&fields, "id");
+    if let Some(id) = &id {
+        reader.is_template(&id.value, &id.span, "`id` of a hook", "write a name for messages");
+    }
+    let id = id.map(|text| text.value);
     reader.optional_text(&fields, "description");
     let event = event(reader, &fields);
     let action = reader.required(&fields, "a hook", "action");
@@ -257,11 +262,40 @@ pub fn bounds_of(parameter: &str) -> Option<(i64, i64)> {
     }
 }
 
-/// Reports numeric parameters of a control that are out of bounds.
+/// Checks the role of the people who release a run. Without a role, anybody whose key is trusted may release it.
+fn check_role(reader: &mut DefinitionReader<'_>, term: &TermDefinition) {
+    let help = "write the role of the people who release the run: `role: refunds`";
+    let place = SourcePlace::new(reader.source, term.span.clone());
+    match &term.kind {
+        TermKind::Literal(Value::String(role)) if is_role(role) => {}
+        TermKind::Literal(Value::Null) | TermKind::Unreadable => {}
+        TermKind::Template { .. } => {
+            let message = "`role` is not computed: its value would choose who releases the run";
+            reader.diagnostics.error(code::TEMPLATE_AS_TEXT, place, message).help(help);
+        }
+        _ => {
+            reader.diagnostics.error(code::BAD_NAME, place, "this is not a role").help(help);
+        }
+    }
+}
+
+/// Reports parameters of a control that are out of bounds.
 fn bounds(reader: &mut DefinitionReader<'_>, params: &[(Spanned<String>, TermDefinition)]) {
     for (key, term) in params {
+        if key.value == "role" {
+            check_role(reader, term);
+        }
         let Some((least, most)) = bounds_of(&key.value) else { continue };
-        let TermKind::Literal(value) = &term.kind else { continue };
+        let value = match &term.kind {
+            TermKind::Literal(value) => value,
+            TermKind::List(_) | TermKind::Object(_) => {
+                let place = SourcePlace::new(reader.source, term.span.clone());
+                let message = format!("`{}` is an integer from {least} to {most}", key.value);
+                reader.diagnostics.error(code::SHAPE, place, message);
+                continue;
+            }
+            TermKind::Template { .. } | TermKind::Unreadable => continue,
+        };
         if !value.as_i64().is_some_and(|number| (least..=most).contains(&number)) {
             let place = SourcePlace::new(reader.source, term.span.clone());
             let message = format!("`{}` is an integer from {least} to {most}, not {value}", key.value);

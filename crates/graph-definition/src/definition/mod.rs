@@ -323,6 +323,9 @@ fn read(
         reader.diagnostics.error(code::UNKNOWN_FIELD, place, message).help(help);
     }
     let version = reader.required_text(&fields, "a graph", "version");
+    if let Some(version) = &version {
+        reader.is_template(&version.value, &version.span, "`version`", "write the version of this text");
+    }
     let category = reader.optional_text(&fields, "category");
     let description = reader.optional_text(&fields, "description");
     let id = graph_id(&mut reader, category.as_ref());
@@ -412,6 +415,27 @@ pub const TOP_LEVEL: [&str; 10] = [
     "config_schema",
     "config",
 ];
+
+/// Returns where a field belongs that has been written in another part of a graph, which messages call `whose`.
+fn home_of(whose: &str, field: &str) -> Option<&'static str> {
+    let is_of_node = || node::TYPES.iter().any(|kind| node::fields_of(kind).contains(&field));
+    let is_of_config = || CONFIG.contains(&field) || settings::FIELDS.contains(&field);
+    let is_in_node = ["node `", "the gate `", "the wait `", "the interrupt `", "the foreach `", "the return node `"]
+        .iter()
+        .any(|start| whose.starts_with(start));
+    match whose {
+        "`config`" if TOP_LEVEL.contains(&field) => Some("at the top level of the graph, beside `config`"),
+        "a graph" if is_of_config() => Some("in `config`"),
+        "an action" if is_of_node() => Some("to the node, beside its `action`"),
+        "an edge" if is_of_node() => Some("to the node, beside its `next`"),
+        _ if is_in_node && matches!(field, "need" | "rest" | "fewer") => {
+            Some("in `waits_for`: `waits_for: { of: [one, other], need: 1, rest: cancel }`")
+        }
+        _ if is_in_node && action::FIELDS.contains(&field) => Some("in the node's `action`"),
+        _ if is_in_node && is_of_config() => Some("in `config`"),
+        _ => None,
+    }
+}
 
 /// Reports hooks at the top level, where they would have no effect.
 fn misplaced_hooks(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) {

@@ -1015,6 +1015,11 @@ fn parse_answered_by(
     reader: &mut DefinitionReader<'_>,
     tree: &YamlTree,
 ) -> Option<(Option<Spanned<String>>, CountDefinition)> {
+    if let TreeNode::String(role) = &tree.node {
+        let help = format!("write `answered_by: {{ role: {role} }}`");
+        reader.wrong_shape(tree, "`answered_by`", "a mapping").help(help);
+        return None;
+    }
     let fields = reader.map(tree, "`answered_by`")?;
     reader.only(&fields, "`answered_by`", &ANSWERED_BY, &[]);
     let count = fields.get("count").map(|tree| parse_count(reader, tree)).unwrap_or_default();

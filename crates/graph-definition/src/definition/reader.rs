@@ -8,7 +8,7 @@ use graph_model::character::is_plain_in_names;
 use graph_model::name::NameError;
 
 use super::patterns::{PatternProblem, Patterns};
-use crate::diagnostic::{Diagnostics, SourcePlace, code, nearest};
+use crate::diagnostic::{Diagnostic, Diagnostics, SourcePlace, code, nearest};
 use crate::hash::HashMap;
 use crate::source::{SourceFile, Span};
 use crate::tree::{TreeKey, TreeNode, YamlTree};
@@ -80,12 +80,12 @@ impl<'a> DefinitionReader<'a> {
 }
 
 impl DefinitionReader<'_> {
-    pub(super) fn wrong_shape(&mut self, tree: &YamlTree, what: &str, needed: &str) {
+    pub(super) fn wrong_shape(&mut self, tree: &YamlTree, what: &str, needed: &str) -> &mut Diagnostic {
         let place = SourcePlace::new(self.source, tree.span.clone());
         let found = tree.describe();
         self.diagnostics
             .error(code::SHAPE, place, format!("{what} is {needed}, not {found}"))
-            .label(format!("this is {found}"));
+            .label(format!("this is {found}"))
     }
 
     pub(super) fn map<'t>(&mut self, tree: &'t YamlTree, what: &str) -> Option<Fields<'t>> {
@@ -240,6 +240,27 @@ impl DefinitionReader<'_> {
         self.text(tree, &format!("`{name}`"))
     }
 
+    /// Reports templates in a value that is taken as it is written, and returns whether there is one. `what` names the value.
+    pub(super) fn has_template(&mut self, tree: &YamlTree, what: &str, help: &str) -> bool {
+        match &tree.node {
+            TreeNode::String(text) => self.is_template(text, &tree.span, what, help),
+            TreeNode::List(list) => list.iter().filter(|tree| self.has_template(tree, what, help)).count() > 0,
+            TreeNode::Map(map) => map.iter().filter(|(_, tree)| self.has_template(tree, what, help)).count() > 0,
+            _ => false,
+        }
+    }
+
+    /// Reports a text that is taken as it is written, and that has a template in it. Returns whether it has.
+    pub(super) fn is_template(&mut self, text: &str, span: &Span, what: &str, help: &str) -> bool {
+        let has = text.contains("${") || text.contains("{input:");
+        if has {
+            let place = SourcePlace::new(self.source, span.clone());
+            let message = format!("{what} is not computed");
+            self.diagnostics.error(code::TEMPLATE_AS_TEXT, place, message).label("taken as it is written").help(help);
+        }
+        has
+    }
+
     /// Makes a name of a text.
     pub(super) fn name<N>(
         &mut self,
@@ -295,6 +316,9 @@ impl DefinitionReader<'_> {
         diagnostic.label("unknown field").suggest(&key.name, known.iter().copied());
         if let Some((_, name)) = OTHER_NAMES.iter().find(|(other, name)| *other == key.name && known.contains(name)) {
             diagnostic.help(format!("did you mean `{name}`?")).fix(*name, false);
+        }
+        if let Some(place) = super::home_of(whose, &key.name) {
+            diagnostic.help(format!("`{}` belongs {place}", key.name)).fix = None;
         }
         if diagnostic.help.is_none() {
             let list: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();

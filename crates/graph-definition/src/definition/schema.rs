@@ -217,11 +217,24 @@ pub(super) fn parse_object(
 
 /// Reads a schema.
 pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, of: SchemaOwner) -> Option<ValueSchema> {
+    if let TreeNode::String(name) = &tree.node {
+        let diagnostic = reader.wrong_shape(tree, "a schema", "a mapping");
+        if TYPES.contains(&name.as_str()) {
+            diagnostic.help(format!("write `{{ type: {name} }}`")).fix(format!("{{ type: {name} }}"), true);
+        }
+        return None;
+    }
     let fields = reader.map(tree, "a schema")?;
     keywords(reader, &fields, of);
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
     let (kind, nullable) = kind(reader, &fields, of)?;
     let rules = rules::parse(reader, &fields, &kind, nullable, of);
+    for keyword in ["default", "const", "enum"] {
+        if let Some(tree) = fields.get(keyword) {
+            let help = "write the value itself; a schema is the same for every run";
+            reader.has_template(tree, &format!("`{keyword}` of a schema"), help);
+        }
+    }
     let default = fields
         .entries
         .iter()
