@@ -27,6 +27,7 @@ mod diagrams;
 mod engine_graphs;
 mod errors_page;
 mod expand;
+mod fields;
 mod format_page;
 mod fuzz_inputs;
 mod helps;
