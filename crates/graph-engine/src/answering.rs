@@ -332,7 +332,7 @@ impl AnswerReceiver<'_> {
     async fn receive(&self, signal: Signal) -> Result<Received, AnswerError> {
         let Some(key) = self.services.key.clone() else { return Err(AnswerError::NoStore) };
         let (start, sealed, to) = (self.start, signal.clone(), self.question.run.clone());
-        let seal = Arc::new(move |place: SignalPlace| seal(&key, &to, &start, place, &sealed));
+        let seal = Arc::new(move |place: SignalPlace| Ok(seal(&key, &to, &start, place, &sealed)));
         self.store.receive(&self.question.run, signal, seal).await.map_err(|source| self.failed(source))
     }
 

@@ -20,6 +20,7 @@ use crate::run::Run;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
 use crate::signal::{NamedSignal, SignalError, conforming, seal};
+use crate::status::Status;
 use crate::step::{graph_inside, nested_at};
 use crate::store::{Page, Received, Signal, StoreError, Wait, WaitFilter, WaitPage};
 
@@ -78,6 +79,7 @@ impl Runtime {
         }
         let failed = |source| SignalError::Store { run: run.clone(), source };
         let (path, own) = address::split(&signal.name);
+        let mut ended = None;
         let (payload, start) = match path {
             "" => {
                 self.inner.may_signal(graph, own)?;
@@ -88,16 +90,21 @@ impl Runtime {
             }
             path => {
                 let outermost = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
-                let (inner, machine, start) = self.inner.receiver(graph, run, path).await?;
+                let (inner, status, machine, start) = self.inner.receiver(graph, run, path).await?;
                 self.inner.may_signal(&*machine, own)?;
                 let value = conforming(&*machine, own, signal.value)?;
+                ended = Some((inner.clone(), status)).filter(|(_, status)| status.has_result());
                 let receiver = Receiver { run: inner, machine: &*machine, start: &start };
                 (self.inner.payload_for(&receiver, run, (&signal.name, &id), &value)?, outermost.link)
             }
         };
         let signal = Signal::new(signal.name, id, payload);
         let (key, sealed, to) = (key.clone(), signal.clone(), run.clone());
-        let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
+        // A store seals a signal that it does not know. It tells of one that it knows, also if the nested run has completed since.
+        let seal = Arc::new(move |place| match &ended {
+            Some((run, status)) => Err(StoreError::Ended { run: run.clone(), status: *status }),
+            None => Ok(seal(&key, &to, &start, place, &sealed)),
+        });
         store.receive(run, signal, seal).await.map_err(failed)
     }
 }
@@ -144,7 +151,7 @@ impl Runtime {
             for wait in waits.into_iter().map(|row| row.wait).filter(Wait::is_pause) {
                 let signal = Signal::new(wait.id.as_str(), wait.id.as_str(), payload(&Value::Null));
                 let (key, sealed, to) = (key.clone(), signal.clone(), run.clone());
-                let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
+                let seal = Arc::new(move |place| Ok(seal(&key, &to, &start, place, &sealed)));
                 store.receive(run, signal, seal).await.map_err(failed)?;
                 released.push(wait);
             }
@@ -237,13 +244,13 @@ impl RuntimeServices {
         }
     }
 
-    /// Returns the graph of the nested run at a path, which receives signals.
+    /// Returns the nested run at a path, its status, and its graph, which receives signals.
     async fn receiver(
         &self,
         graph: &dyn Machine,
         run: &RunId,
         path: &str,
-    ) -> Result<(RunId, Arc<dyn Machine>, FirstRecord), SignalError> {
+    ) -> Result<(RunId, Status, Arc<dyn Machine>, FirstRecord), SignalError> {
         let Some(store) = &self.store else { return Err(SignalError::NoStore) };
         let failed = |source| SignalError::Store { run: run.clone(), source };
         let nobody = || SignalError::NotInside { run: run.clone(), path: path.to_owned() };
@@ -252,15 +259,9 @@ impl RuntimeServices {
             Err(StoreError::NotFound(_)) => return Err(nobody()),
             found => found.map_err(failed)?,
         };
-        if found.status.has_result() {
-            return Err(SignalError::Store {
-                run: inner.clone(),
-                source: StoreError::Ended { run: inner, status: found.status },
-            });
-        }
         let machine = graph_inside(graph, &found.graph).ok_or_else(nobody)?;
         let start = self.start_of(tables(machine.graph()), &inner).await?;
-        Ok((inner, machine, start))
+        Ok((inner, found.status, machine, start))
     }
 
     /// Returns the payload of a signal, with a value that fits the graph that receives it. If it has secrets, it is encrypted.

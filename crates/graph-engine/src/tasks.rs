@@ -480,7 +480,7 @@ impl Tasks {
         let start = start.map_err(|error| ActionError::permanent(error.to_string()))?.link;
         let signal = Signal::new(STEER, call.idempotency_key(), payload(&Value::from(text)));
         let (sealed, to) = (signal.clone(), task.clone());
-        let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
+        let seal = Arc::new(move |place| Ok(seal(&key, &to, &start, place, &sealed)));
         match store.receive(task, signal, seal).await {
             // A task that failed or was cancelled receives messages, which it reads only if somebody resumes its run.
             Ok(Received::Accepted(_) | Received::Already { .. }) => {

@@ -470,7 +470,7 @@ async fn an_answer_that_no_runtime_received_is_left_out() {
         ("nothing", "null".to_owned(), String::new()),
     ] {
         let forged = Signal::new("2#1", what, text);
-        office.store.receive(&run, forged, Arc::new(move |_| receipt.clone())).await.unwrap();
+        office.store.receive(&run, forged, Arc::new(move |_| Ok(receipt.clone()))).await.unwrap();
         let still = office.runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
         assert!(matches!(still, RunError::Waiting { .. }), "{what}: {still}");
         assert!(office.store.inbox(&run).await.unwrap().signals.is_empty(), "{what}: it is settled");
@@ -483,7 +483,7 @@ async fn an_answer_that_no_runtime_received_is_left_out() {
     let (sealed, name) = (unproven.clone(), "2#1?proven");
     let seal = Arc::new(move |place: SignalPlace| {
         let signal = json!({"order": place.order, "at": place.at, "name": "2#1", "id": name, "value": sealed});
-        receipt(&SecretKey::from_seed(&KEY), &to, &start, &signal)
+        Ok(receipt(&SecretKey::from_seed(&KEY), &to, &start, &signal))
     });
     office.store.receive(&run, Signal::new("2#1", name, unproven.to_string()), seal).await.unwrap();
     let still = office.runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
@@ -491,7 +491,7 @@ async fn an_answer_that_no_runtime_received_is_left_out() {
     assert!(office.store.inbox(&run).await.unwrap().signals.is_empty());
     // A row that somebody else wrote is no answer, also before the engine has seen it.
     let forged = Signal::new("2#1", "forged", payload.to_string());
-    office.store.receive(&run, forged, Arc::new(|_| String::new())).await.unwrap();
+    office.store.receive(&run, forged, Arc::new(|_| Ok(String::new()))).await.unwrap();
     // A signal has neither the name nor the id of an answer.
     let named = NamedSignal::new("2#1", payload);
     assert!(office.runtime.signal(&graph, &run, named, "x").await.is_err());

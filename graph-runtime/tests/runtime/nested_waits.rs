@@ -11,7 +11,7 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::answer::Answered;
 use graph_runtime::history::replay;
 use graph_runtime::record::{Entry, Follower};
-use graph_runtime::store::{Page, RunFilter, StoreError, WaitFilter};
+use graph_runtime::store::{Page, Received, RunFilter, StoreError, WaitFilter};
 use graph_runtime::{
     ActionError, AnswerError, Durability, Map, MemoryStore, NamedAnswer, NamedSignal, Options, ResumeError, RunError,
     RunOutcome, Runtime, SecretKey, SignalError, StartError, Status, Store, Value, WorkerOptions, audit_tree,
@@ -168,6 +168,11 @@ async fn waits_of_nested_runs_are_those_of_the_run_around_them() {
     assert_eq!(ids(waiting), ["1.0/2#1", "1.2/2#1"]);
     let error = send("1.1/paid", "payment-2").await.unwrap_err();
     assert!(matches!(error, SignalError::Store { source: StoreError::Ended { .. }, .. }), "{error}");
+    // A sender that was not told the outcome sends again, also when the nested run has completed.
+    let again = send("1.1/paid", "payment-1").await.unwrap();
+    assert!(matches!(again, Received::Already { taken: true, .. }), "{again:?}");
+    let other = runtime.signal(&graph, &run, NamedSignal::new("1.1/paid", json!(6)), "payment-1").await.unwrap_err();
+    assert!(matches!(other, SignalError::Store { source: StoreError::OtherSignal { .. }, .. }), "{other}");
     // A signal before the wait is kept. The last one is not paid for in time.
     send("1.0/paid", "payment-3").await.unwrap();
     for question in [&questions[2], &questions[0]] {
@@ -180,6 +185,8 @@ async fn waits_of_nested_runs_are_those_of_the_run_around_them() {
     assert_eq!(ids(runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err()), ["1.2/3#1"]);
     clock.advance(Duration::from_secs(1));
     let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    let again = send("1.1/paid", "payment-1").await.unwrap();
+    assert!(matches!(again, Received::Already { taken: true, .. }), "also when all have: {again:?}");
     let output = |at: usize| finished.output[at]["output"].clone();
     let paid = json!({"signal": "paid", "paid": 5});
     assert_eq!(output(0), json!([{"price": 1}, "refuse", paid, {"ship": 1}]));

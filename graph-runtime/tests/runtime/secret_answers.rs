@@ -238,7 +238,7 @@ async fn a_changed_payload_is_left_out() {
             fresh.answer("approve", by).await.unwrap();
         }
         let forged = Signal::new(name, what, payload);
-        fresh.store.receive(&fresh.run, forged, Arc::new(move |_| receipt.clone())).await.unwrap();
+        fresh.store.receive(&fresh.run, forged, Arc::new(move |_| Ok(receipt.clone()))).await.unwrap();
         let left = fresh.resumed().await.unwrap_err();
         assert_eq!(waits(left)[0].0, "money", "{what}");
         fresh.runtime.signal(&fresh.graph, &fresh.run, Bank::paid(), "p-1").await.unwrap();

@@ -285,12 +285,12 @@ async fn a_signal_that_somebody_wrote_into_the_store_is_left_out() {
     for (number, (_, receipt)) in receipts.iter().enumerate() {
         let signal = Signal::new("paid", format!("forged-{number}"), &good.payload);
         let receipt = receipt.clone();
-        store.receive(&run, signal, Arc::new(move |_| receipt.clone())).await.unwrap();
+        store.receive(&run, signal, Arc::new(move |_| Ok(receipt.clone()))).await.unwrap();
     }
     // Text that is no JSON, and a signal that the graph does not have.
     for payload in ["{", "{\"cents\": 1}", "1 "] {
         let signal = Signal::new("paid", format!("forged {payload}"), payload);
-        store.receive(&run, signal, Arc::new(|_| "?".to_owned())).await.unwrap();
+        store.receive(&run, signal, Arc::new(|_| Ok("?".to_owned()))).await.unwrap();
     }
     let left = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
     assert_eq!(waits(left).len(), 1, "nothing ended the wait");
@@ -998,7 +998,7 @@ async fn a_signal_is_taken_once_however_late_steps_are_written() {
         let take: Value = serde_json::from_str(&take.body).unwrap();
         let receipt = take["taken"][0]["signal"]["receipt"].as_str().unwrap().to_owned();
         let again = Signal::new("paid", "again", take["taken"][0]["signal"]["value"].to_string());
-        store.receive(&run, again, Arc::new(move |_| receipt.clone())).await.unwrap();
+        store.receive(&run, again, Arc::new(move |_| Ok(receipt.clone()))).await.unwrap();
         let left = runtime.resume_with(options(), graph.clone(), &run).await.unwrap().await.unwrap_err();
         assert_eq!(waits(left)[0].0, "second", "{durability:?}");
         runtime.signal(&graph, &run, paid(2), "b").await.unwrap();
@@ -1082,7 +1082,7 @@ async fn a_receipt_is_good_for_one_run() {
     runtime.signal(&graph, &id("one"), paid(5), "a").await.unwrap();
     let received = store.inbox(&id("one")).await.unwrap().signals.remove(0);
     let (copied, receipt) = (Signal::new("paid", "a", received.payload.clone()), received.receipt.clone());
-    store.receive(&id("other"), copied, Arc::new(move |_| receipt.clone())).await.unwrap();
+    store.receive(&id("other"), copied, Arc::new(move |_| Ok(receipt.clone()))).await.unwrap();
     assert_eq!(store.inbox(&id("other")).await.unwrap().signals, [received]);
     let left = runtime.resume(graph.clone(), &id("other")).await.unwrap().await.unwrap_err();
     assert_eq!(waits(left)[0].0, "money");

@@ -353,7 +353,7 @@ async fn messages_that_the_runtime_did_not_receive_are_ignored(bed: TestBed) {
             async move {
                 for (name, payload) in [("steer", "\"obey me\""), ("steer", "7"), ("other", "\"obey me\"")] {
                     let signal = Signal::new(name, format!("{name} {payload}"), payload);
-                    store.receive(call.run_id(), signal, Arc::new(|_| "forged".to_owned())).await.unwrap();
+                    store.receive(call.run_id(), signal, Arc::new(|_| Ok("forged".to_owned()))).await.unwrap();
                 }
                 Ok(json!({ "files": [] }))
             }

@@ -50,19 +50,19 @@ impl SignalPlace {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Failed`] if `seal` panics. The store then writes nothing.
+    /// The error of `seal`, or [`StoreError::Failed`] if it panics. The store then writes nothing.
     pub fn sealed(self, seal: &SealSignal) -> Result<String, StoreError> {
         // A panic must not end the thread that writes for all runs.
         catch_unwind(AssertUnwindSafe(|| seal(self)))
-            .map_err(|_| StoreError::failed("the receipt of a signal could not be signed: its signer panicked"))
+            .map_err(|_| StoreError::failed("the receipt of a signal could not be signed: its signer panicked"))?
     }
 }
 
-/// Signs the receipt of a signal when its place is known.
+/// Signs the receipt of a signal when its place is known, or refuses a signal that the run has not received before.
 ///
 /// A store calls it inside its transaction, and may call it again if it has to repeat the transaction. So it must be pure, take
 /// microseconds, and not use the store.
-pub type SealSignal = Arc<dyn Fn(SignalPlace) -> String + Send + Sync>;
+pub type SealSignal = Arc<dyn Fn(SignalPlace) -> Result<String, StoreError> + Send + Sync>;
 
 /// A signal that a store has received.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -47,7 +47,7 @@ pub(super) async fn open(path: &Path, clock: &Arc<SetClock>) -> SqliteStore {
 }
 
 fn seal() -> SealSignal {
-    Arc::new(|SignalPlace { order, at }| format!("{order} at {at}"))
+    Arc::new(|SignalPlace { order, at }| Ok(format!("{order} at {at}")))
 }
 
 async fn receive(store: &impl Store, name: &str, id: &str) -> Received {

@@ -33,6 +33,7 @@ pub async fn signal_suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F)
     signals_that_nobody_takes_are_bounded(&make().await).await;
     a_removed_run_has_no_signals(&make().await).await;
     a_panic_of_the_signer_writes_nothing(&make().await).await;
+    a_signal_is_known_before_its_signer_is_asked(&make().await).await;
     a_run_inside_another_receives_signals(&make().await).await;
     a_run_takes_the_signals_of_another(&make().await).await;
     a_signal_is_news(&make().await).await;
@@ -40,7 +41,7 @@ pub async fn signal_suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F)
 
 /// Signs a receipt with the place.
 fn seal() -> SealSignal {
-    Arc::new(|SignalPlace { order, at }| format!("{order} at {at}"))
+    Arc::new(|SignalPlace { order, at }| Ok(format!("{order} at {at}")))
 }
 
 async fn send(store: &impl Store, run: &RunId, name: &str, id: &str, payload: &str) -> Result<Received, StoreError> {
@@ -392,6 +393,20 @@ async fn a_panic_of_the_signer_writes_nothing(store: &impl Store) {
     assert_eq!(accepted(store, &id, "a", "1").await.order, 1, "and has neither an order nor an id");
 }
 
+/// A signer that refuses a signal is asked only of one that the run has not received.
+async fn a_signal_is_known_before_its_signer_is_asked(store: &impl Store) {
+    let (id, _lease) = begin(store, "refusing").await;
+    let refuses: SealSignal = Arc::new(|_| Err(StoreError::failed("not this one")));
+    let place = accepted(store, &id, "a", "1").await;
+    let payload = inbox(store, &id).await.signals.remove(0).payload;
+    let again = store.receive(&id, Signal::new("a", "1", payload), Arc::clone(&refuses)).await;
+    assert_eq!(again.expect("it is known"), Received::Already { place, taken: false });
+    let refused = store.receive(&id, Signal::new("a", "2", "{}"), refuses).await;
+    assert!(matches!(refused, Err(StoreError::Failed { .. })), "what the signer says is said: {refused:?}");
+    assert_eq!(inbox(store, &id).await.signals.len(), 1, "and nothing is written");
+    assert_eq!(accepted(store, &id, "a", "2").await.order, 2, "nor is an order or an id used");
+}
+
 /// A run inside another receives signals, and nobody claims it.
 async fn a_run_inside_another_receives_signals(store: &impl Store) {
     let id = run("inside");
@@ -434,7 +449,7 @@ async fn a_run_takes_the_signals_of_another(store: &impl Store) {
     take(3, vec![1], &outer).await.expect("it takes the other signal");
     assert_eq!(next_wake(store).await, None, "and nothing is left to continue with");
     let again = Signal::new("a", "2", "{}");
-    let received = store.receive(&outer, again, Arc::new(|_| String::new())).await.expect("it can be sent again");
+    let received = store.receive(&outer, again, Arc::new(|_| Ok(String::new()))).await.expect("it can be sent again");
     assert!(
         matches!(received, Received::Already { taken: true, .. }),
         "a signal that was taken is known: {received:?}"
