@@ -55,8 +55,8 @@ pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 /// The migrations from each format version to the next, beginning with a new file, whose version is 0. All missing
 /// migrations and the new version number are committed in one transaction, so a process that dies in between leaves the old
 /// version.
-pub(super) const MIGRATIONS: [Migration; 10] =
-    [tables, ends, facts, listing, waits, asks, inner_waits, schedules, meanings, tasks];
+pub(super) const MIGRATIONS: [Migration; 11] =
+    [tables, ends, facts, listing, waits, asks, inner_waits, schedules, meanings, tasks, removed];
 
 /// A record's key is made of its run's number and its own, so that a run's records are adjacent in one tree without an
 /// index. A step writes only there, at the end of the run's records. Each further page would be four kilobytes more to wait
@@ -258,6 +258,12 @@ fn tasks(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
+/// Format version 11 adds an index of the runs that were removed and are being deleted. Without it, each part that is deleted
+/// costs a look at all runs.
+fn removed(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch("CREATE INDEX runs_removed ON runs (number) WHERE status = 'removed';")
+}
+
 /// Installs a trigger in the connection that writes, which ensures that only a run's last record has a token. An inserted
 /// record removes the token of the one before. A record that does not follow the last one is not inserted, without an
 /// error. So a step is written in one statement: each further statement would add a good part of the cost without the disk.
@@ -303,7 +309,9 @@ pub(super) fn connect_to_read(path: &Path, patience: Duration) -> Result<Connect
     let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
     connection.busy_timeout(patience).map_err(explain)?;
     let form = match form_of(&connection) {
-        Err(error) if needs_to_write(&error) && is_whole(path) => return connect_unchanging(path),
+        // A store has such a file only until it has its tables.
+        Err(error) if needs_to_write(&error) && !is_empty_beside(path, "-journal") => return Err(unfinished(path)),
+        Err(error) if needs_to_write(&error) && is_empty_beside(path, "-wal") => return connect_unchanging(path),
         form => form.map_err(explain)?,
     };
     fit_to_read(&connection, form, path)?;
@@ -316,11 +324,11 @@ fn needs_to_write(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
-/// Whether the file holds everything, with nothing in a log beside it.
-fn is_whole(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    std::fs::metadata(log).map_or(true, |log| log.len() == 0)
+/// Whether SQLite has nothing in the file beside the database whose name ends so.
+fn is_empty_beside(path: &Path, end: &str) -> bool {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(end);
+    std::fs::metadata(beside).map_or(true, |file| file.len() == 0)
 }
 
 /// Opens a file in a place where nothing can be written, so that the file cannot change in the meantime.
@@ -346,6 +354,9 @@ pub(super) fn connect_unchanging(path: &Path) -> Result<Connection, StoreError> 
 /// had the newest one.
 fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(), StoreError> {
     known(form, path)?;
+    if form.tables == 0 {
+        return Err(unfinished(path));
+    }
     if form.application != APPLICATION {
         return Err(foreign(path));
     }
@@ -447,6 +458,13 @@ fn own_only(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let Some((kind, name)) = found else { return Ok(()) };
     let reason = format!("it has the {kind} `{name}`, which no store has; its author can change what is in the store");
     Err(StoreError::unreadable(path.display(), reason))
+}
+
+/// The error of a file that has no tables yet. Nothing in it was promised to anybody.
+fn unfinished(path: &Path) -> StoreError {
+    let reason = "it is empty, as a store is while it is created, or after that was interrupted; nothing has to be repaired: \
+                  the next program that writes to it creates its tables";
+    StoreError::open(path.display(), reason)
 }
 
 fn foreign(path: &Path) -> StoreError {

@@ -168,7 +168,7 @@ async fn a_file_that_is_not_a_store_is_refused_and_unchanged() {
         ("older.db", "its `user_version` says that it is of form 3, and its tables are not"),
         ("text", "is not a journal of this program, or is damaged"),
         ("other.db", "it is a database of another program"),
-        ("newer.db", "has form 99, and this program knows forms up to 10"),
+        ("newer.db", "has form 99, and this program knows forms up to 11"),
         ("missing/runs.db", "its directory does not exist"),
         ("", "it is a directory"),
     ] {
@@ -966,5 +966,32 @@ async fn a_page_is_read_from_an_index_and_never_sorted() {
         let steps = steps(&connection, &text, values);
         assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{filter:?}: {steps:?}");
         assert!(steps.iter().any(|step| step.starts_with(plan)), "{filter:?}: {steps:?}");
+    }
+}
+
+/// A store whose creation was interrupted has nothing to repair, and its readers learn that.
+#[tokio::test]
+async fn a_store_whose_creation_was_interrupted_says_that_nothing_is_to_be_repaired() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    File::create(at("made.db")).unwrap();
+    Connection::open(at("logged.db")).unwrap().pragma_update(None, "journal_mode", "WAL").unwrap();
+    // The machine lost its power in the middle of the first write: the file has a part of it, and a journal undoes that.
+    let cut = Connection::open(at("cutting.db")).unwrap();
+    cut.execute_batch("PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN; CREATE TABLE t (a);").unwrap();
+    for _ in 0..50 {
+        cut.execute("INSERT INTO t VALUES (zeroblob(4000))", []).unwrap();
+    }
+    fs::copy(at("cutting.db"), at("cut.db")).unwrap();
+    fs::copy(at("cutting.db-journal"), at("cut.db-journal")).unwrap();
+    assert!(fs::metadata(at("cut.db")).unwrap().len() > 0);
+    for name in ["made.db", "logged.db", "cut.db"] {
+        let error = SqliteStore::open_read_only(at(name)).await.unwrap_err().to_string();
+        assert!(error.contains("nothing has to be repaired"), "{name}: {error}");
+        let store = SqliteStore::open(at(name)).await.unwrap();
+        assert_eq!(store.list().await.unwrap(), [], "{name}");
+        drop(store);
+        let store = SqliteStore::open_read_only(at(name)).await.unwrap();
+        assert_eq!(store.list().await.unwrap(), [], "{name}");
     }
 }
