@@ -18,6 +18,7 @@ pub(super) struct HolderIdentity {
     path: PathBuf,
     /// Open, and locked if the file system has locks; the operating system unlocks it when the process ends.
     _lock: File,
+    stays: bool,
 }
 
 /// Whether the file of a holder is locked.
@@ -25,8 +26,34 @@ pub(super) struct HolderIdentity {
 pub(super) enum Lock {
     Held,
     Free,
-    /// The file system has no locks.
+    /// The file system has no locks, or the file is not here: somebody deleted it, or the store was opened by another name.
     Unknown,
+}
+
+/// The number of symbolic links that a path may lead through.
+const MOST_LINKS: usize = 40;
+
+/// Returns the one name of the file that a path leads to, through symbolic links as SQLite follows them. The lock files are
+/// beside it. The file need not exist.
+pub(super) fn place_of(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        if let Ok(place) = fs::canonicalize(&path) {
+            return place;
+        }
+        let directory = match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => parent.to_owned(),
+            None => PathBuf::from("."),
+        };
+        match fs::read_link(&path) {
+            Ok(target) => path = directory.join(target),
+            Err(_) => {
+                let directory = fs::canonicalize(&directory).unwrap_or(directory);
+                return directory.join(path.file_name().unwrap_or_default());
+            }
+        }
+    }
+    path
 }
 
 pub(super) fn lock_path(database: &Path, holder: &str) -> PathBuf {
@@ -36,7 +63,8 @@ pub(super) fn lock_path(database: &Path, holder: &str) -> PathBuf {
 }
 
 impl HolderIdentity {
-    pub(super) fn new(database: &Path) -> Result<Self, StoreError> {
+    /// The identity of a store whose file has this one name; errors show the path by which it was opened.
+    pub(super) fn new(place: &Path, database: &Path) -> Result<Self, StoreError> {
         let problem = |error: io::Error| match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
                 read_only(database).with_source(error)
@@ -45,23 +73,29 @@ impl HolderIdentity {
                 StoreError::open(database.display(), format!("no lock file could be made: {error}")).with_source(error)
             }
         };
-        sweep(database);
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|error| problem(io::Error::other(error.to_string())))?;
         let name = hex(&random);
-        let path = lock_path(database, &name);
+        let path = lock_path(place, &name);
         let lock = File::create_new(&path).map_err(problem)?;
         match lock.try_lock() {
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             locked => locked.map_err(|error| problem(error.into()))?,
         }
-        Ok(Self { name, path, _lock: lock })
+        Ok(Self { name, path, _lock: lock, stays: false })
+    }
+
+    /// Leaves the file behind, without a lock: it shows that the store is gone, which the database does not say.
+    pub(super) fn stay(mut self) {
+        self.stays = true;
     }
 }
 
 impl Drop for HolderIdentity {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path) {
+        if !self.stays
+            && let Err(error) = fs::remove_file(&self.path)
+        {
             tracing::debug!(%error, path = %self.path.display(), "the lock file could not be removed");
         }
     }
@@ -71,7 +105,6 @@ impl Drop for HolderIdentity {
 pub(super) fn lock_of(database: &Path, name: &str) -> Lock {
     let file = match File::open(lock_path(database, name)) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Lock::Free,
         // Another user's file may not be accessible, and so shows nothing.
         Err(_) => return Lock::Unknown,
     };
@@ -83,8 +116,8 @@ pub(super) fn lock_of(database: &Path, name: &str) -> Lock {
     }
 }
 
-/// Removes the lock files of stores whose processes have ended.
-fn sweep(database: &Path) {
+/// Removes the lock files of stores whose processes have ended and that hold no runs. The others show that their runs are free.
+pub(super) fn sweep(database: &Path, holds_runs: impl Fn(&str) -> bool) {
     let Some(stem) = database.file_name().and_then(|name| name.to_str()) else { return };
     let directory = database.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = fs::read_dir(directory) else { return };
@@ -99,6 +132,7 @@ fn sweep(database: &Path) {
         if let Some(holder) = holder
             && is_old
             && lock_of(database, holder) == Lock::Free
+            && !holds_runs(holder)
             && let Err(error) = fs::remove_file(entry.path())
         {
             tracing::debug!(%error, path = %entry.path().display(), "a lock file that nobody holds could not be removed");

@@ -48,7 +48,7 @@ use graph_engine::store::{may_block_run, others_had_turn};
 use graph_engine::{Clock, SystemClock};
 use read::{Eyes, FoundRun, HolderRow, WaitPlace};
 use write::StopKind;
-use write::{ClaimedRun, Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked};
+use write::{ClaimedRun, HasLeft, Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked};
 
 /// The minimum time between two looks at the stores that hold runs.
 const REAP: Duration = Duration::from_millis(900);
@@ -79,6 +79,8 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct OpenStore {
     path: PathBuf,
+    /// The one name of the file, beside which the locks are. The path may lead there through links, or from a directory.
+    place: PathBuf,
     /// The connection that reads; the writer has its own. Waiting for it does not block a thread.
     reader: Arc<tokio::sync::Mutex<Connection>>,
     machine: String,
@@ -102,7 +104,7 @@ struct WriterThread {
     queued: Arc<AtomicUsize>,
     writer: Arc<Mutex<WriteConnection>>,
     /// Answers the requests, and ends when no sender is left.
-    thread: JoinHandle<()>,
+    thread: JoinHandle<HasLeft>,
     own: holder::HolderIdentity,
 }
 
@@ -210,7 +212,8 @@ impl SqliteOptions {
             }
             let reader = form::connect_to_read(&path, self.patience.most)?;
             let time = Arc::new(StoreClock::new(Arc::clone(&self.clock)));
-            Ok(SqliteStore::around(path, reader, None, Arc::default(), time, self))
+            let place = holder::place_of(&path);
+            Ok(SqliteStore::around((path, place), reader, None, Arc::default(), time, self))
         };
         tokio::task::spawn_blocking(open).await.map_err(|_| StoreError::Closed)?
     }
@@ -288,7 +291,9 @@ impl SqliteStore {
         let time = Arc::new(StoreClock::new(Arc::clone(&options.clock)));
         // It does not go back if the clock was set back since.
         time.not_before(write::marked_time(&connection).map_err(|error| explain(error, &path))?);
-        let own = holder::HolderIdentity::new(&path)?;
+        let place = holder::place_of(&path);
+        holder::sweep(&place, |holder| write::may_hold_runs(&connection, holder));
+        let own = holder::HolderIdentity::new(&place, &path)?;
         let (requests, inbox) = channel();
         let writer = WriteConnection {
             connection,
@@ -312,11 +317,11 @@ impl SqliteStore {
         let thread = thread::Builder::new().name("graph store".to_owned()).spawn(answer);
         let thread = thread.map_err(problem)?;
         let writing = WriterThread { requests, queued, writer, thread, own };
-        Ok(Self::around(path, reader, Some(writing), held, time, options))
+        Ok(Self::around((path, place), reader, Some(writing), held, time, options))
     }
 
     fn around(
-        path: PathBuf,
+        (path, place): (PathBuf, PathBuf),
         reader: Connection,
         writing: Option<WriterThread>,
         held: Arc<Held>,
@@ -327,6 +332,7 @@ impl SqliteStore {
         Self {
             shared: Arc::new(OpenStore {
                 path,
+                place,
                 reader,
                 machine,
                 options,
@@ -512,11 +518,15 @@ impl Drop for OpenStore {
     fn drop(&mut self) {
         let Some(WriterThread { requests, writer, thread, own, .. }) = self.writing.take() else { return };
         drop((requests, writer));
-        if thread.join().is_err() {
+        let has_left = thread.join().unwrap_or_else(|_| {
             tracing::warn!(path = %self.path.display(), "the thread that writes for a store panicked");
-        }
+            HasLeft(false)
+        });
         // The lock must be held until the writer has ended.
-        drop(own);
+        match has_left {
+            HasLeft(true) => drop(own),
+            HasLeft(false) => own.stay(),
+        }
     }
 }
 
@@ -525,6 +535,7 @@ impl OpenStore {
         let held = locked(&self.held);
         look(&mut Eyes {
             path: &self.path,
+            place: &self.place,
             machine: &self.machine,
             now: unix_milliseconds(self.options.clock.now()),
             ttl: i64::try_from(self.options.lease_ttl.as_millis()).unwrap_or(i64::MAX),
@@ -651,7 +662,7 @@ impl Store for SqliteStore {
             let mut news = match self.shared.news.get() {
                 Some(news) => news.clone(),
                 None => {
-                    let watched = news::watch(&self.shared.path, self.shared.options.patience.slice())?;
+                    let watched = news::watch(&self.shared.place, self.shared.options.patience.slice())?;
                     self.shared.news.get_or_init(|| watched).clone()
                 }
             };

@@ -118,6 +118,8 @@ fn corrupt(path: &Path, reason: String) -> StoreError {
 /// The data that determines whether a holder is alive.
 pub(super) struct Eyes<'a> {
     pub(super) path: &'a Path,
+    /// The one name of the file, beside which the locks are.
+    pub(super) place: &'a Path,
     pub(super) machine: &'a str,
     /// Now, in milliseconds.
     pub(super) now: i64,
@@ -136,8 +138,8 @@ impl Eyes<'_> {
     ///
     /// A lock of this machine shows whether its process is alive. If no lock is visible, the time of its last heartbeat decides.
     pub(super) fn is_alive(&mut self, name: &str, machine: Option<&str>, beat: Option<i64>) -> bool {
-        let path = self.path;
-        let lock = *self.locks.entry(name.to_owned()).or_insert_with(|| holder::lock_of(path, name));
+        let place = self.place;
+        let lock = *self.locks.entry(name.to_owned()).or_insert_with(|| holder::lock_of(place, name));
         match (beat, lock) {
             // The lock of the operating system is more reliable than a clock, which somebody may set.
             (_, holder::Lock::Held) => true,

@@ -157,6 +157,10 @@ const SWEEP: usize = 256;
 /// watches.
 pub(super) type Held = Mutex<HashMap<RunId, (u64, CancelRequest)>>;
 
+/// Whether a store that is closed is not among the holders any more.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HasLeft(pub(super) bool);
+
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -190,7 +194,7 @@ pub(super) fn answer(
     inbox: &Receiver<WriteRequest>,
     queued: &AtomicUsize,
     held: &Held,
-) {
+) -> HasLeft {
     let pace = Duration::from_secs(1).min(locked(writer).ttl / 3);
     loop {
         match inbox.recv_timeout(pace) {
@@ -211,10 +215,7 @@ pub(super) fn answer(
                     locked(writer).tend(held);
                 }
             }
-            Err(RecvTimeoutError::Disconnected) => {
-                locked(writer).leave();
-                return;
-            }
+            Err(RecvTimeoutError::Disconnected) => return locked(writer).leave(),
         }
     }
 }
@@ -267,16 +268,17 @@ impl WriteConnection {
     }
 
     /// Removes this store from the holders.
-    fn leave(&mut self) {
+    fn leave(&mut self) -> HasLeft {
         if self.beat.is_none() {
-            return;
+            return HasLeft(true);
         }
         // This is a courtesy, so closing the store does not wait for it for long.
         let short = self.connection.busy_timeout(Duration::from_millis(100));
         let left = short.and_then(|()| self.connection.execute("DELETE FROM holders WHERE name = ?1", [&self.holder]));
-        if let Err(error) = left {
+        if let Err(error) = &left {
             tracing::debug!(%error, path = %self.path.display(), "a store that was closed is still listed as a holder");
         }
+        HasLeft(left.is_ok())
     }
 
     /// Executes a batch in one transaction. If that fails, for example because the disk is full, each request is tried
@@ -860,6 +862,14 @@ pub(super) fn marked_time(connection: &Connection) -> Result<i64, rusqlite::Erro
         .query_row([], |row| row.get(0))
         .optional()?;
     Ok(found.unwrap_or(i64::MIN))
+}
+
+/// Whether a holder may hold runs: it holds some, or that cannot be read.
+pub(super) fn may_hold_runs(connection: &Connection, holder: &str) -> bool {
+    let found = connection
+        .prepare_cached("SELECT 1 FROM runs WHERE holder = ?1 AND holder <> ''")
+        .and_then(|mut statement| statement.exists([holder]));
+    found.unwrap_or(true)
 }
 
 /// Returns the highest token of the runs that were removed. A new run with an old id begins above it, so that an old lease
