@@ -47,8 +47,10 @@ use graph_engine::store::{
 use graph_engine::store::{may_block_run, others_had_turn};
 use graph_engine::{Clock, SystemClock};
 use read::{Eyes, FoundRun, HolderRow, WaitPlace};
-use write::StopKind;
-use write::{ClaimedRun, HasLeft, Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked};
+use write::{
+    ClaimedFrom, ClaimedRun, HasLeft, Held, HeldRun, ReleasedLease, StopKind, WriteConnection, WriteOutcome,
+    WriteRequest, WriteTask, locked,
+};
 
 /// The minimum time between two looks at the stores that hold runs.
 const REAP: Duration = Duration::from_millis(900);
@@ -295,6 +297,7 @@ impl SqliteStore {
         holder::sweep(&place, |holder| write::may_hold_runs(&connection, holder));
         let own = holder::HolderIdentity::new(&place, &path)?;
         let (requests, inbox) = channel();
+        let held = Arc::<Held>::default();
         let writer = WriteConnection {
             connection,
             path: path.clone(),
@@ -308,11 +311,14 @@ impl SqliteStore {
             beat: None,
             has_long_log: false,
             numbers: HashMap::new(),
+            held: Arc::clone(&held),
+            owed: Vec::new(),
+            is_failing: false,
         };
-        let (writer, queued, held) = (Arc::new(Mutex::new(writer)), Arc::default(), Arc::default());
+        let (writer, queued) = (Arc::new(Mutex::new(writer)), Arc::default());
         let answer = {
-            let (writer, queued, held) = (Arc::clone(&writer), Arc::clone(&queued), Arc::clone(&held));
-            move || write::answer(&writer, &inbox, &queued, &held)
+            let (writer, queued) = (Arc::clone(&writer), Arc::clone(&queued));
+            move || write::answer(&writer, &inbox, &queued)
         };
         let thread = thread::Builder::new().name("graph store".to_owned()).spawn(answer);
         let thread = thread.map_err(problem)?;
@@ -402,16 +408,19 @@ impl SqliteStore {
     fn lease_to(&self, run: &RunId, token: u64) -> Lease {
         let (store, id) = (self.clone(), run.clone());
         let lease = Lease::new(run.clone(), token, move || store.release(id, token));
-        locked(&self.shared.held).insert(run.clone(), (token, lease.cancel_request().clone()));
+        let held = HeldRun { token, request: lease.cancel_request().clone(), has_failed: false };
+        locked(&self.shared.held).insert(run.clone(), held);
         lease
     }
 
     /// Releases a lease without waiting until that is written. This store knows it at once. If the store is closed before
     /// it is written, others see that its lock is gone.
     fn release(&self, run: RunId, token: u64) {
-        if self.forget(&run, token)
-            && let Some(writing) = &self.shared.writing
-            && let Err(error) = writing.send(WriteTask::Release { run, token, later: None }, None)
+        let Some(held) = self.forget(&run, token) else { return };
+        // Its call would be made again at once, and its result could not be written again.
+        let from = if held.has_failed { ClaimedFrom::Pause } else { ClaimedFrom::Now };
+        if let Some(writing) = &self.shared.writing
+            && let Err(error) = writing.send(WriteTask::Release(ReleasedLease { run, token, from }), None)
         {
             tracing::debug!(%error, "a lease could not be given back");
         }
@@ -427,12 +436,10 @@ impl SqliteStore {
             }
             // If the run ended in the meantime, the next round sees that.
             if let WriteOutcome::Well = self.ask(WriteTask::Stop { run: run.clone(), token, stop }).await? {
-                if let Some((held, request)) = locked(&self.shared.held).get(run)
-                    && *held == token
-                {
+                if let Some(held) = locked(&self.shared.held).get(run).filter(|held| held.token == token) {
                     match stop {
-                        StopKind::Cancel => request.set(),
-                        StopKind::Kill => request.kill(),
+                        StopKind::Cancel => held.request.set(),
+                        StopKind::Kill => held.request.kill(),
                         // The thread that writes heartbeats looks at the time.
                         StopKind::CancelAt(_) => {}
                     }
@@ -442,14 +449,11 @@ impl SqliteStore {
         }
     }
 
-    /// Stops holding a run. Returns `false` if this store did not hold it.
-    fn forget(&self, run: &RunId, token: u64) -> bool {
+    /// Stops holding a run, and returns it if this store held it.
+    fn forget(&self, run: &RunId, token: u64) -> Option<HeldRun> {
         let mut held = locked(&self.shared.held);
-        let is_held = held.get(run).is_some_and(|(current, _)| *current == token);
-        if is_held {
-            held.remove(run);
-        }
-        is_held
+        held.get(run).filter(|held| held.token == token)?;
+        held.remove(run)
     }
 
     /// Releases the runs of stores that are gone; not more often than once in a while.
@@ -531,6 +535,11 @@ impl Drop for OpenStore {
 }
 
 impl OpenStore {
+    /// Returns the store's name among the holders; empty if the file is only read.
+    fn own_name(&self) -> &str {
+        self.writing.as_ref().map_or("", |writing| writing.own.name.as_str())
+    }
+
     fn with_eyes<T>(&self, look: impl FnOnce(&mut Eyes<'_>) -> T) -> T {
         let held = locked(&self.held);
         look(&mut Eyes {
@@ -539,7 +548,7 @@ impl OpenStore {
             machine: &self.machine,
             now: unix_milliseconds(self.options.clock.now()),
             ttl: i64::try_from(self.options.lease_ttl.as_millis()).unwrap_or(i64::MAX),
-            own: self.writing.as_ref().map_or("", |writing| writing.own.name.as_str()),
+            own: self.own_name(),
             holds: &|run| held.contains_key(run),
             locks: HashMap::new(),
         })
@@ -612,10 +621,22 @@ impl Store for SqliteStore {
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let (run, token) = (lease.run().clone(), lease.token());
-            if let WriteOutcome::Appended { stops: true } =
-                self.ask(WriteTask::Append { run, token, expected, records, status, waits }).await?
-            {
-                lease.cancel_request().set();
+            match self.ask(WriteTask::Append { run, token, expected, records, status, waits }).await {
+                Ok(WriteOutcome::Appended { stops: true }) => lease.cancel_request().set(),
+                Ok(_) => {}
+                Err(error) => {
+                    let is_of_others = matches!(
+                        error,
+                        StoreError::NotFound(_)
+                            | StoreError::Conflict { .. }
+                            | StoreError::LeaseLost(_)
+                            | StoreError::SignalGone { .. }
+                    );
+                    if let Some(held) = locked(&self.shared.held).get_mut(lease.run()) {
+                        held.has_failed |= held.token == token && !is_of_others;
+                    }
+                    return Err(error);
+                }
             }
             if status != Status::Running {
                 self.forget(lease.run(), token);
@@ -653,7 +674,10 @@ impl Store for SqliteStore {
         Box::pin(async move {
             self.reap().await?;
             let graphs = graphs.to_vec();
-            self.read(move |shared, connection| read::next_wake(connection, &graphs, &shared.path)).await
+            self.read(move |shared, connection| {
+                read::next_wake(connection, &graphs, shared.own_name()).map_err(|error| explain(error, &shared.path))
+            })
+            .await
         })
     }
 
@@ -674,8 +698,9 @@ impl Store for SqliteStore {
     fn postpone(&self, lease: Lease, until: i64) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let (run, token) = lease.into_parts();
-            if self.forget(&run, token) {
-                self.ask(WriteTask::Release { run, token, later: Some(until) }).await?;
+            if self.forget(&run, token).is_some() {
+                let from = ClaimedFrom::Time(until);
+                self.ask(WriteTask::Release(ReleasedLease { run, token, from })).await?;
             }
             Ok(())
         })

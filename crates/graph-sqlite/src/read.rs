@@ -46,7 +46,7 @@ pub(super) struct FoundRun {
     records: u64,
 }
 
-const COLUMNS: &str =
+pub(super) const COLUMNS: &str =
     "number, id, graph, status, token, holder, parent, created, updated, leased, stop, digest, version, code, due,
     meaning, h.process, h.host, h.machine, h.beat, owner, stop_at, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
         WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)
@@ -392,23 +392,98 @@ pub(super) fn waits_query(filter: &WaitFilter, after: Option<WaitPlace>, size: u
     (text, values)
 }
 
-/// Returns the earliest time at which a run of one of these graphs may be claimed.
+/// Returns the earliest time at which the store with the name `own` may claim a run of one of these graphs.
 pub(super) fn next_wake(
     connection: &Connection,
     graphs: &[(String, Digest)],
-    path: &Path,
-) -> Result<Option<i64>, StoreError> {
+    own: &str,
+) -> Result<Option<i64>, rusqlite::Error> {
+    let most = Suspects::of(connection, own)?.most();
     let mut earliest = None;
     for (graph, pin) in graphs {
         let found: Option<i64> = connection
             .prepare_cached(&format!(
-                "SELECT min(wake) FROM runs WHERE {PIN} = ?1 AND graph = ?2 AND wake IS NOT NULL AND holder = ''"
-            ))
-            .and_then(|mut statement| statement.query_row(params![pin.to_hex(), graph], |row| row.get(0)))
-            .map_err(|error| explain(error, path))?;
+                "SELECT min(wake) FROM runs
+                 WHERE {PIN} = ?1 AND graph = ?2 AND wake IS NOT NULL AND holder = '' AND tries <= ?3"
+            ))?
+            .query_row(params![pin.to_hex(), graph, most], |row| row.get(0))?;
         earliest = earliest.into_iter().chain(found).min();
     }
     Ok(earliest)
+}
+
+/// The runs that a store holds at whose places processes died before, and each of which may end this one too.
+///
+/// They are kept apart, so that a run that kills its processes does not take the others with it until all of them are given up.
+/// Behind two deaths, a store continues a few of them at a time; behind more, such a run without the others.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    few: usize,
+    is_alone: bool,
+}
+
+impl Suspects {
+    /// How many runs are continued at a time at whose places two processes died.
+    const FEW: usize = 8;
+
+    /// Returns those of the store with a name. The deaths of a run that has continued since do not count.
+    pub(super) fn of(connection: &Connection, holder: &str) -> Result<Self, rusqlite::Error> {
+        let mut suspects = Self::default();
+        if holder.is_empty() {
+            return Ok(suspects);
+        }
+        let mut statement = connection.prepare_cached(
+            "SELECT number, tries, tried FROM runs WHERE holder = ?1 AND holder <> '' AND tries >= 2",
+        )?;
+        let mut rows = statement.query([holder])?;
+        while let Some(row) = rows.next()? {
+            let (number, deaths, tried) = (row.get(0)?, row.get::<_, u32>(1)?, row.get::<_, i64>(2)?);
+            if place(connection, number)? == tried {
+                suspects.count(deaths);
+            }
+        }
+        Ok(suspects)
+    }
+
+    fn count(&mut self, deaths: u32) {
+        match deaths {
+            0 | 1 => {}
+            2 => self.few += 1,
+            _ => self.is_alone = true,
+        }
+    }
+
+    /// Returns how many processes may have died at the place of a further run.
+    pub(super) fn most(&self) -> u32 {
+        match self.few {
+            0 if !self.is_alone => u32::MAX,
+            few if few < Self::FEW && !self.is_alone => 2,
+            _ => 1,
+        }
+    }
+
+    /// Adds a further run, if it may be continued beside these.
+    pub(super) fn add(&mut self, deaths: u32) -> bool {
+        let may_be_added = deaths <= self.most();
+        if may_be_added {
+            self.count(deaths);
+        }
+        may_be_added
+    }
+}
+
+/// Returns the place where a run is: the number of its records, and of those of the runs inside it, without the records at the
+/// ends of journals that only say that a run is resumed. It changes with everything else that a run does.
+pub(super) fn place(connection: &Connection, number: i64) -> Result<i64, rusqlite::Error> {
+    // The first member `kind` of a record is its own: no member before it has quotes within.
+    let place = "WITH RECURSIVE tree (at, name) AS (
+            SELECT number, id FROM runs WHERE number = ?1
+            UNION SELECT number, id FROM runs JOIN tree ON parent = name
+        ) SELECT coalesce(sum(1 + (SELECT key & 4294967295 FROM records
+            WHERE key BETWEEN at << 32 AND (at << 32) + 4294967294
+                AND substr(body, instr(body, '\"kind\":\"') + 8, 7) <> 'resume\"'
+            ORDER BY key DESC LIMIT 1)), 0) FROM tree";
+    connection.prepare_cached(place)?.query_row([number], |row| row.get(0))
 }
 
 /// Returns the names of the stores that hold runs, each with the machine that it is on and its last heartbeat.

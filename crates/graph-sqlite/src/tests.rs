@@ -4,6 +4,7 @@ mod faults;
 mod signals;
 mod waits;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::time::SystemTime;
 
@@ -968,6 +969,75 @@ async fn a_page_is_read_from_an_index_and_never_sorted() {
         assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{filter:?}: {steps:?}");
         assert!(steps.iter().any(|step| step.starts_with(plan)), "{filter:?}: {steps:?}");
     }
+}
+
+/// The statements in a source file of the store, as SQLite sees them.
+fn statements(source: &str) -> Vec<String> {
+    let records = "(SELECT max(key) FROM records WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)";
+    let mut found = Vec::new();
+    let code: String =
+        source.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let mut rest = code.as_str();
+    while let Some((_, behind)) = rest.split_once('"') {
+        let mut text = String::new();
+        let mut letters = behind.char_indices();
+        let mut end = behind.len();
+        while let Some((at, letter)) = letters.next() {
+            match letter {
+                '\\' => text.extend(letters.next().map(|(_, escaped)| escaped).filter(|escaped| *escaped != '\n')),
+                '"' => {
+                    end = at + 1;
+                    break;
+                }
+                letter => text.push(letter),
+            }
+        }
+        rest = &behind[end..];
+        for (name, value) in [("{PIN}", form::PIN), ("{COLUMNS}", read::COLUMNS), ("{records}", records)] {
+            text = text.replace(name, value);
+        }
+        let text = text.replace("{has_signal}", super::signals::IS_ACCEPTED).replace("{numbers}", "?9");
+        if ["SELECT ", "UPDATE ", "DELETE ", "INSERT ", "WITH "].iter().any(|verb| text.starts_with(verb)) {
+            found.push(text);
+        }
+    }
+    found
+}
+
+/// No statement looks at all runs, records, signals or waits. A store with very many of them is as quick as a small one.
+#[tokio::test]
+async fn no_statement_looks_at_all_rows_of_a_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    drop(SqliteStore::open(&path).await.unwrap());
+    let connection = connect(&path, Duration::ZERO).unwrap();
+    // These have the rows of a few runs only: those that are held, or that are being deleted.
+    let few = ["runs_held", "runs_removed"];
+    let mut count = 0;
+    for source in
+        [include_str!("write.rs"), include_str!("read.rs"), include_str!("signals.rs"), include_str!("schedules.rs")]
+    {
+        for text in statements(source) {
+            // The lists are tested with all their filters.
+            if text.contains("{conditions}") {
+                continue;
+            }
+            let mut statement = connection
+                .prepare(&format!("EXPLAIN QUERY PLAN {text}"))
+                .unwrap_or_else(|error| panic!("{text}: {error}"));
+            let parameters = vec![Value::Null; statement.parameter_count()];
+            let steps =
+                statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
+            for step in steps.map(Result::unwrap) {
+                let is_large = ["runs", "records", "signals", "waits"]
+                    .iter()
+                    .any(|table| step == format!("SCAN {table}") || step.starts_with(&format!("SCAN {table} ")));
+                assert!(!is_large || few.iter().any(|index| step.contains(index)), "{text}: {step}");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 50, "{count} statements were found");
 }
 
 /// A store whose creation was interrupted has nothing to repair, and its readers learn that.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use graph_model::name::RunId;
 use graph_model::timestamp::unix_milliseconds;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::form::{END, PIN, lengthen_log};
 use crate::patience::Patience;
 use crate::problem::{explain, is_busy};
-use crate::read::{self, HolderRow};
+use crate::read::{self, HolderRow, Suspects};
 use crate::signals;
 use graph_engine::Clock;
 use graph_engine::record::{SignedRecord, Status};
@@ -69,12 +69,8 @@ pub(super) enum WriteTask {
         /// Whether a request to cancel the run is dropped.
         ignores_cancel: bool,
     },
-    /// Releases a lease. Nobody claims the run before a time, if one is given.
-    Release {
-        run: RunId,
-        token: u64,
-        later: Option<i64>,
-    },
+    /// Releases a lease. If that fails, it is tried again until it is written.
+    Release(ReleasedLease),
     /// Leases runs that can continue.
     Claim {
         claim: Claim,
@@ -96,6 +92,25 @@ pub(super) enum WriteTask {
     },
     /// Deletes some records of hidden runs.
     Sweep,
+}
+
+/// A lease to release.
+#[derive(Debug, Clone)]
+pub(super) struct ReleasedLease {
+    pub(super) run: RunId,
+    pub(super) token: u64,
+    pub(super) from: ClaimedFrom,
+}
+
+/// When a run that is released may be claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClaimedFrom {
+    /// At once.
+    Now,
+    /// From a time of the store on.
+    Time(i64),
+    /// After a pause that grows each time: the store failed, and what the run did could not be written.
+    Pause,
 }
 
 /// How a run is to be stopped.
@@ -153,9 +168,23 @@ const MANY: usize = 16;
 /// The maximum number of records that one transaction deletes.
 const SWEEP: usize = 256;
 
-/// The runs that a store leased and has not released, each with its token and with the cancel request that its engine
-/// watches.
-pub(super) type Held = Mutex<HashMap<RunId, (u64, CancelRequest)>>;
+/// The maximum time between two looks at the runs that should stop.
+const PACE: Duration = Duration::from_millis(500);
+/// How long a heartbeat waits for a file that another program keeps locked. The next one follows soon.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// The runs that a store leased and has not released.
+pub(super) type Held = Mutex<HashMap<RunId, HeldRun>>;
+
+/// A run that a store leased.
+#[derive(Debug)]
+pub(super) struct HeldRun {
+    pub(super) token: u64,
+    /// The request that its engine watches.
+    pub(super) request: CancelRequest,
+    /// Whether the store could not write what it did.
+    pub(super) has_failed: bool,
+}
 
 /// Whether a store that is closed is not among the holders any more.
 #[derive(Debug, Clone, Copy)]
@@ -186,18 +215,20 @@ pub(super) struct WriteConnection {
     pub(super) has_long_log: bool,
     /// The row numbers of runs that the store holds and has written to. Each is checked before it is used.
     pub(super) numbers: HashMap<RunId, i64>,
+    pub(super) held: Arc<Held>,
+    /// The releases that could not be written yet.
+    pub(super) owed: Vec<ReleasedLease>,
+    /// Whether the last heartbeat or release could not be written.
+    pub(super) is_failing: bool,
 }
 
-/// Answers requests until no store is left to send any. Meanwhile, writes the heartbeats of a store that holds runs.
-pub(super) fn answer(
-    writer: &Mutex<WriteConnection>,
-    inbox: &Receiver<WriteRequest>,
-    queued: &AtomicUsize,
-    held: &Held,
-) -> HasLeft {
-    let pace = Duration::from_secs(1).min(locked(writer).ttl / 3);
+/// Answers requests until no store is left to send any. Meanwhile, does what a store that holds runs does by the clock, however
+/// many requests there are.
+pub(super) fn answer(writer: &Mutex<WriteConnection>, inbox: &Receiver<WriteRequest>, queued: &AtomicUsize) -> HasLeft {
+    let pace = PACE.min(locked(writer).ttl / 3);
+    let mut tended = Instant::now();
     loop {
-        match inbox.recv_timeout(pace) {
+        match inbox.recv_timeout(pace.saturating_sub(tended.elapsed())) {
             Ok(first) => {
                 let mut writer = locked(writer);
                 let mut batch = vec![first];
@@ -210,12 +241,16 @@ pub(super) fn answer(
                 queued.fetch_sub(batch.len(), Ordering::SeqCst);
                 writer.commit(batch);
             }
-            Err(RecvTimeoutError::Timeout) => {
-                if !locked(held).is_empty() {
-                    locked(writer).tend(held);
-                }
-            }
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return locked(writer).leave(),
+        }
+        if tended.elapsed() >= pace {
+            // Runs that write on their own threads queue meanwhile: they take the connection whenever it is free.
+            queued.fetch_add(1, Ordering::SeqCst);
+            let mut writer = locked(writer);
+            queued.fetch_sub(1, Ordering::SeqCst);
+            writer.tend();
+            tended = Instant::now();
         }
     }
 }
@@ -231,15 +266,40 @@ impl WriteConnection {
         self.beat.is_none_or(|beat| now.saturating_sub(beat) >= pace || now < beat)
     }
 
-    /// Writes a heartbeat, and notifies the runs that are requested to stop.
-    fn tend(&mut self, held: &Held) {
-        let now = self.now();
-        if self.is_due(now) {
-            let beaten = self.transact(&[]);
-            if let Err(error) = beaten {
-                tracing::warn!(%error, path = %self.path.display(), "a store could not say that it is alive");
+    /// Notifies the runs that are requested to stop, writes a heartbeat, and tries again to release what could not be released.
+    fn tend(&mut self) {
+        let holds_nothing = locked(&self.held).is_empty();
+        if holds_nothing && self.owed.is_empty() {
+            return;
+        }
+        self.pass_on_stops();
+        if self.owed.is_empty() && !self.is_due(self.now()) {
+            return;
+        }
+        let owed: Vec<_> = self.owed.iter().cloned().map(WriteTask::Release).collect();
+        let tended = self.connection.busy_timeout(SHORT).and_then(|()| {
+            let tended = self.transact_once(&owed.iter().collect::<Vec<_>>());
+            self.connection.busy_timeout(self.patience.slice()).and(tended)
+        });
+        let was_failing = std::mem::replace(&mut self.is_failing, tended.is_err());
+        match tended {
+            Err(error) => {
+                if !was_failing {
+                    let (path, leases) = (self.path.display(), self.owed.len());
+                    tracing::warn!(%error, %path, leases, "a store cannot write that it is alive or gives leases back, and tries again");
+                }
+            }
+            Ok(_) => {
+                self.owed.clear();
+                if was_failing {
+                    tracing::info!(path = %self.path.display(), "a store has written that it is alive and gives leases back");
+                }
             }
         }
+    }
+
+    /// Notifies the runs that are requested to stop.
+    fn pass_on_stops(&self) {
         let requested = self
             .connection
             .prepare_cached(
@@ -254,11 +314,11 @@ impl WriteConnection {
             });
         match requested {
             Ok(requested) => {
-                let held = locked(held);
+                let held = locked(&self.held);
                 for (run, stop) in requested {
                     match RunId::new(run).ok().and_then(|run| held.get(&run)) {
-                        Some((_, request)) if stop == KILL => request.kill(),
-                        Some((_, request)) => request.set(),
+                        Some(held) if stop == KILL => held.request.kill(),
+                        Some(held) => held.request.set(),
                         None => {}
                     }
                 }
@@ -302,12 +362,14 @@ impl WriteConnection {
                 }
             }
         };
-        for (request, result) in batch.into_iter().zip(results) {
+        for (WriteRequest { work, answer }, result) in batch.into_iter().zip(results) {
+            if let (WriteTask::Release(release), Err(error)) = (work, &result) {
+                tracing::warn!(%error, run = %release.run, path = %self.path.display(), "a lease cannot be given back yet");
+                self.owed.push(release);
+            }
             // The caller may have stopped waiting. The written records stay.
-            if let Some(answer) = request.answer {
+            if let Some(answer) = answer {
                 drop(answer.send(result));
-            } else if let Err(error) = result {
-                tracing::debug!(%error, path = %self.path.display(), "a lease that was given back is not free yet");
             }
         }
     }
@@ -358,7 +420,10 @@ impl WriteConnection {
         match self.transact_once(works) {
             Err(error) if is_busy(&error) => {
                 let (patience, path) = (self.patience.clone(), self.path.clone());
-                patience.wait(&path, || self.transact_once(works))
+                patience.wait(&path, || {
+                    self.pass_on_stops();
+                    self.transact_once(works)
+                })
             }
             done => done,
         }
@@ -409,7 +474,10 @@ impl WriteConnection {
         let long_ago = self.now().saturating_sub(i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX));
         self.connection
             // A store that is alive and holds no run is inserted again when it leases one.
-            .execute("DELETE FROM holders WHERE beat < ?1 AND name NOT IN (SELECT holder FROM runs)", [long_ago])
+            .execute(
+                "DELETE FROM holders WHERE beat < ?1 AND name NOT IN (SELECT holder FROM runs WHERE holder <> '')",
+                [long_ago],
+            )
             .and_then(|_| self.connection.execute_batch("VACUUM"))
             // The log holds the whole file now.
             .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
@@ -431,15 +499,17 @@ struct SignalsTaken<'a> {
 pub(super) struct RunRow {
     pub(super) number: i64,
     token: u64,
+    holder: String,
     stop: u64,
     stop_at: Option<i64>,
 }
 
 pub(super) fn find(transaction: &Connection, run: &RunId) -> Result<Option<RunRow>, rusqlite::Error> {
     transaction
-        .prepare_cached("SELECT number, token, stop, stop_at FROM runs WHERE id = ?1")?
+        .prepare_cached("SELECT number, token, holder, stop, stop_at FROM runs WHERE id = ?1")?
         .query_row([run.as_str()], |row| {
-            Ok(RunRow { number: row.get(0)?, token: row.get(1)?, stop: row.get(2)?, stop_at: row.get(3)? })
+            let (number, token, holder) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(RunRow { number, token, holder, stop: row.get(3)?, stop_at: row.get(4)? })
         })
         .optional()
 }
@@ -491,9 +561,9 @@ impl WriteContext<'_> {
             WriteTask::Receive { run, signal, seal } => self.receive(run, signal, seal),
             WriteTask::Inbox { run } => self.inbox(run),
             WriteTask::Lease { run, seen, ignores_cancel } => self.lease(run, *seen, *ignores_cancel),
-            WriteTask::Release { run, token, later } => {
-                numbers.remove(run);
-                self.release(run, *token, *later).map(Ok)
+            WriteTask::Release(release) => {
+                numbers.remove(&release.run);
+                self.release(release).map(Ok)
             }
             WriteTask::Claim { claim } => Ok(Ok(WriteOutcome::Claimed(self.claim(claim)?))),
             WriteTask::Reap { dead } => {
@@ -508,11 +578,14 @@ impl WriteContext<'_> {
 
     fn lease(&self, run: &RunId, seen: u64, ignores_cancel: bool) -> WriteAnswer<WriteOutcome> {
         let Self { transaction, holder, now, .. } = *self;
-        let RunRow { number, token, stop, stop_at } = match find(transaction, run)? {
+        let RunRow { number, token, holder: before, stop, stop_at } = match find(transaction, run)? {
             None => return Ok(Err(StoreError::NotFound(run.clone()))),
             Some(found) if found.token != seen => return Ok(Ok(WriteOutcome::Raced)),
             Some(found) => found,
         };
+        if !before.is_empty() && before != holder {
+            self.count_death(number)?;
+        }
         let Some(next) = next_token(token) else { return Ok(Err(self.spent(run))) };
         let (stop, stop_at) = if ignores_cancel { (0, None) } else { (stop, stop_at) };
         transaction
@@ -524,16 +597,35 @@ impl WriteContext<'_> {
         Ok(Ok(WriteOutcome::Leased { token: next, stops: stop != 0 || stop_at.is_some_and(|at| at <= time) }))
     }
 
-    fn release(&self, run: &RunId, token: u64, later: Option<i64>) -> Result<WriteOutcome, rusqlite::Error> {
+    fn release(&self, release: &ReleasedLease) -> Result<WriteOutcome, rusqlite::Error> {
         let Self { transaction, holder, .. } = *self;
-        let released = transaction
+        let ReleasedLease { run, token, from } = release;
+        let found: Option<(i64, u32, u32, i64)> = transaction
             .prepare_cached(
-                "UPDATE runs SET holder = '', later = coalesce(?4, 0), tries = 0, postponed = postponed + (?4 IS NOT NULL)
-                 WHERE id = ?1 AND token = ?2 AND holder = ?3 RETURNING number",
+                "SELECT number, tries, postponed, tried FROM runs WHERE id = ?1 AND token = ?2 AND holder = ?3",
             )?
-            .query_row(params![run.as_str(), token, holder, later], |row| row.get(0))
+            .query_row(params![run.as_str(), token, holder], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            })
             .optional()?;
-        released.map_or(Ok(()), |number| self.update_wake(number))?;
+        let Some((number, tries, postponed, tried)) = found else { return Ok(WriteOutcome::Well) };
+        let is_postponed = *from != ClaimedFrom::Now;
+        let is_counted = is_postponed || tries > 0 || postponed > 0;
+        let place = if is_counted { read::place(transaction, number)? } else { tried };
+        // A holder may give a run back without having continued it. The deaths at its place still count then.
+        let (tries, postponed) = if place == tried { (tries, postponed) } else { (0, 0) };
+        let later = match from {
+            ClaimedFrom::Now => 0,
+            ClaimedFrom::Time(time) => *time,
+            ClaimedFrom::Pause => self.store_time()?.saturating_add(pause(postponed)),
+        };
+        let postponed = postponed.saturating_add(is_postponed.into());
+        transaction
+            .prepare_cached(
+                "UPDATE runs SET holder = '', later = ?2, tries = ?3, postponed = ?4, tried = ?5 WHERE number = ?1",
+            )?
+            .execute(params![number, later, tries, postponed, place])?;
+        self.update_wake(number)?;
         Ok(WriteOutcome::Well)
     }
 
@@ -653,10 +745,10 @@ impl WriteContext<'_> {
             self.change_waits(*number, status, waits)?;
             if status != Status::Running {
                 // Its status may be the one that it has: a run that was claimed waits again, one that was resumed fails again.
-                let release = "UPDATE runs SET holder = '',
+                let release = "UPDATE runs SET holder = '', tries = 0, postponed = 0,
                         stop = CASE WHEN status IN ('waiting', 'error') THEN stop ELSE 0 END,
                         stop_at = CASE WHEN status IN ('waiting', 'error') THEN stop_at END
-                     WHERE number = ?1 AND (holder <> '' OR stop <> 0 OR stop_at IS NOT NULL)";
+                     WHERE number = ?1 AND (holder <> '' OR stop <> 0 OR stop_at IS NOT NULL OR tries + postponed > 0)";
                 self.transaction.prepare_cached(release)?.execute([number])?;
                 self.update_wake(*number)?;
             }
@@ -779,29 +871,34 @@ impl WriteContext<'_> {
     fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, rusqlite::Error> {
         let Self { transaction, holder, now, .. } = *self;
         let time = self.store_time()?;
-        let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
-        let row = |row: &rusqlite::Row<'_>| {
-            let (run, token, stop) = (row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?);
-            let (tries, postponed) = (row.get(3)?, row.get(4)?);
-            Ok((row.get::<_, i64>(5)?, ClaimedRun { run, token, stops: stop != 0, tries, postponed }))
+        let mut suspects = Suspects::of(transaction, holder)?;
+        let mut chosen = Vec::new();
+        let mut ready = transaction.prepare_cached(&format!(
+            "SELECT number, tries FROM runs
+             WHERE {PIN} = ?1 AND graph = ?2 AND wake IS NOT NULL AND holder = '' AND wake <= ?3
+                AND token < 9223372036854775807
+             ORDER BY wake"
+        ))?;
+        let mut rows = ready.query(params![claim.pin.to_hex(), claim.graph, time])?;
+        while chosen.len() < claim.limit
+            && let Some(row) = rows.next()?
+        {
+            if suspects.add(row.get(1)?) {
+                chosen.push(row.get::<_, i64>(0)?);
+            }
+        }
+        let mut lease = transaction.prepare_cached(
+            "UPDATE runs SET token = token + 1, holder = ?2, leased = ?3 WHERE number = ?1
+             RETURNING id, token, stop <> 0 OR coalesce(stop_at <= ?4, 0), tries, postponed",
+        )?;
+        let claimed = |number: &i64| {
+            lease.query_row(params![number, holder, now, time], |row| {
+                let (run, token, stops, deaths, postponed) =
+                    (row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, u32>(3)?, row.get(4)?);
+                Ok(ClaimedRun { run, token, stops, tries: deaths.saturating_add(1), postponed })
+            })
         };
-        let records = "(SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
-            WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)";
-        let mut claimed = transaction
-            .prepare_cached(&format!(
-                "UPDATE runs SET token = token + 1, holder = ?1, leased = ?2,
-                    tries = CASE tried WHEN {records} THEN tries + 1 ELSE 1 END,
-                    postponed = CASE tried WHEN {records} THEN postponed ELSE 0 END, tried = {records}
-                 WHERE token < 9223372036854775807 AND number IN (
-                    SELECT number FROM runs
-                    WHERE {PIN} = ?3 AND graph = ?4 AND wake IS NOT NULL AND holder = '' AND wake <= ?5
-                    ORDER BY wake LIMIT ?6)
-                 RETURNING id, token, stop <> 0 OR coalesce(stop_at <= ?5, 0), tries, postponed, wake"
-            ))?
-            .query_map(params![holder, now, claim.pin.to_hex(), claim.graph, time, limit], row)?
-            .collect::<Result<Vec<_>, _>>()?;
-        claimed.sort_by_key(|(wake, _)| *wake);
-        Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect())
+        chosen.iter().map(claimed).collect()
     }
 
     /// Releases the runs of a store that is gone, unless it wrote a heartbeat since it was looked at.
@@ -814,16 +911,33 @@ impl WriteContext<'_> {
         if found != *beat {
             return Ok(());
         }
-        let released: Vec<i64> = transaction
-            .prepare_cached(
-                // A run whose processes die is continued later each time.
-                "UPDATE runs SET holder = '', later = CASE
-                    WHEN tries >= 2 THEN ?2 + min(1000 << min(tries - 2, 9), 300000) ELSE 0 END
-                 WHERE holder = ?1 RETURNING number",
-            )?
-            .query_map(params![dead, self.store_time()?], |row| row.get(0))?
+        let left: Vec<i64> = transaction
+            .prepare_cached("UPDATE runs SET holder = '' WHERE holder = ?1 AND holder <> '' RETURNING number")?
+            .query_map([dead], |row| row.get(0))?
             .collect::<Result<_, _>>()?;
-        released.into_iter().try_for_each(|number| self.update_wake(number))
+        for number in left {
+            let deaths = self.count_death(number)?;
+            // A run whose processes die is continued later each time.
+            let later = match deaths {
+                0 | 1 => 0,
+                deaths => self.store_time()?.saturating_add(pause(deaths - 2)),
+            };
+            transaction.prepare_cached("UPDATE runs SET later = ?2 WHERE number = ?1")?.execute([number, later])?;
+            self.update_wake(number)?;
+        }
+        Ok(())
+    }
+
+    /// Counts that the holder of a run died. Returns how many did so one after the other at the place where the run is.
+    fn count_death(&self, number: i64) -> Result<u32, rusqlite::Error> {
+        let place = read::place(self.transaction, number)?;
+        self.transaction
+            .prepare_cached(
+                "UPDATE runs SET tries = CASE tried WHEN ?2 THEN tries ELSE 0 END + 1,
+                    postponed = CASE tried WHEN ?2 THEN postponed ELSE 0 END, tried = ?2
+                 WHERE number = ?1 RETURNING tries",
+            )?
+            .query_row([number, place], |row| row.get(0))
     }
 
     /// Records the time of the store, so that it does not go back in another process, and returns it.
@@ -848,6 +962,11 @@ impl WriteContext<'_> {
         let reason = format!("no lease can follow the last one of run `{run}`, whose token is the highest there is");
         StoreError::unreadable(self.path.display(), reason)
     }
+}
+
+/// Returns a pause in milliseconds, which grows each time up to five minutes.
+fn pause(before: u32) -> i64 {
+    300_000.min(1_000 << before.min(9))
 }
 
 /// Returns the token after another, if SQLite can represent it.

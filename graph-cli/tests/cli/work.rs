@@ -430,3 +430,46 @@ fn all_that_decides_what_a_run_does_is_in_the_meaning() {
         assert_eq!(meaning(), before, "signed again, {file} is the same");
     }
 }
+
+/// The call of one run kills the worker, each time that it is made. The runs beside it end as if it was not there, and it is given up
+/// when ten workers have died.
+#[test]
+fn a_run_that_kills_its_workers_is_given_up_and_the_others_go_on() {
+    let poison = "echo called >> calls; while ! test -s worker; do sleep 0.01; done; kill -9 $(cat worker)";
+    let place = Place::with_graph(&waiting("10ms", poison));
+    place.sign("graphs/good.yaml", &waiting("10ms", "echo begun >> good; sleep 0.3; echo ended >> acted"));
+    let good = ["good-1", "good-2", "good-3", "good-4", "good-5", "good-6"];
+    place.wait("graphs/good.yaml", &good[..3]);
+    place.wait("graphs/g.yaml", &["poison"]);
+    place.wait("graphs/good.yaml", &good[3..]);
+    let looks = rusqlite::Connection::open(place.path("runs.db")).unwrap();
+    looks.busy_timeout(Duration::from_secs(60)).unwrap();
+    let (began, mut deaths, mut delayed) = (Instant::now(), 0, Vec::new());
+    while place.status("poison") != json!("error") {
+        fs::remove_file(place.path("worker")).ok();
+        let (mut child, lines) = place.working(&["graphs/g.yaml", "graphs/good.yaml", "--until-idle"]);
+        place.write("worker", &child.id().to_string());
+        let ended = loop {
+            assert!(began.elapsed() < Duration::from_secs(300), "{deaths} workers have died, and it is not given up");
+            // Nobody waits for minutes here.
+            let mut waits = looks
+                .prepare("UPDATE runs SET later = 0, wake = 0 WHERE later > unixepoch() * 1000 AND holder = '' RETURNING tries")
+                .unwrap();
+            delayed.extend(waits.query_map([], |row| row.get::<_, i64>(0)).unwrap().map(Result::unwrap));
+            if let Some(ended) = child.try_wait().unwrap() {
+                break ended;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        drop(lines);
+        deaths += usize::from(!ended.success());
+    }
+    assert_eq!((deaths, place.read("calls").lines().count()), (10, 10), "from outside");
+    assert!((6..=10).all(|tries| delayed.contains(&tries)), "it waits each time: {delayed:?}");
+    assert_eq!(place.work(&["graphs/good.yaml", "--until-idle"]).code, 0);
+    for run in good {
+        assert_eq!(place.status(run), json!("completed"), "{run}");
+    }
+    let calls = place.read("good").lines().count();
+    assert!(place.acted() >= 6 && calls <= 4 * 6, "{} {calls}", place.acted());
+}

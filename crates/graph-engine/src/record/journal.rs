@@ -46,6 +46,13 @@ impl SignedRecord {
         link(&self.digest(), &self.signature)
     }
 
+    /// Whether it says only that a run is resumed. A store that counts how often processes died at one place of a run passes over
+    /// such records.
+    pub fn is_resume(&self) -> bool {
+        // The first member of that name is the record's own: no member before it has quotes within.
+        self.body.split_once("\"kind\":\"").is_some_and(|(_, kind)| kind.starts_with("resume\""))
+    }
+
     /// Removes the token of each record that another one follows, as a store does.
     pub fn forget_ends(records: &mut [Self]) {
         if let Some((_, earlier)) = records.split_last_mut() {

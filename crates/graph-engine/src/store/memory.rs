@@ -88,10 +88,9 @@ struct StoredRun {
     signals: Signals,
     /// The time before which nobody claims it.
     later: i64,
-    /// How often it was claimed, and postponed, since it has `tried` records.
-    tries: u32,
+    /// How often it was postponed while `tried` was its last record besides those that resume it.
     postponed: u32,
-    tried: usize,
+    tried: Option<usize>,
     /// The code of its failure.
     code: Option<String>,
     created: SystemTime,
@@ -166,9 +165,8 @@ impl MemoryStore {
                     waits: BTreeMap::new(),
                     signals: Signals::default(),
                     later: i64::MIN,
-                    tries: 0,
                     postponed: 0,
-                    tried: 0,
+                    tried: None,
                     code: None,
                     records,
                     token,
@@ -214,13 +212,20 @@ impl MemoryStore {
     fn lease_to(&self, run: &RunId, token: u64) -> Lease {
         let store = self.clone();
         let held = run.clone();
-        Lease::new(run.clone(), token, move || {
-            if let Some(run) = store.runs().runs.get_mut(&held).filter(|run| run.token == token && run.holder.is_some())
-            {
-                (run.holder, run.later, run.tries) = (None, i64::MIN, 0);
+        Lease::new(run.clone(), token, move || store.release(&held, token, None))
+    }
+
+    /// Gives a lease back. Nobody claims the run before a time, if one is given.
+    fn release(&self, run: &RunId, token: u64, until: Option<i64>) {
+        if let Some(run) = self.runs().runs.get_mut(run).filter(|run| run.token == token && run.holder.is_some()) {
+            let place = run.records.iter().rposition(|record| !record.is_resume());
+            if run.tried != place {
+                (run.postponed, run.tried) = (0, place);
             }
-            store.tell();
-        })
+            run.postponed += u32::from(until.is_some());
+            (run.holder, run.later) = (None, until.unwrap_or(i64::MIN));
+        }
+        self.tell();
     }
 }
 
@@ -352,6 +357,9 @@ impl Store for MemoryStore {
             if status.has_ended() {
                 run.waits.clear();
             }
+            if status != Status::Running {
+                run.postponed = 0;
+            }
             if run.status != status {
                 (run.status, run.updated, run.code) = (status, SystemTime::now(), code);
                 self.tell();
@@ -381,10 +389,6 @@ impl Store for MemoryStore {
             let mut claimed = Vec::new();
             for (_, _, id) in ready.into_iter().take(claim.limit) {
                 let Some(run) = runs.runs.get_mut(&id) else { continue };
-                if run.tried != run.records.len() {
-                    (run.tries, run.postponed, run.tried) = (0, 0, run.records.len());
-                }
-                run.tries += 1;
                 let lease = self.lease_to(&id, run.token + 1);
                 run.cancel_if_due(now);
                 if run.is_cancelling {
@@ -392,7 +396,8 @@ impl Store for MemoryStore {
                 }
                 (run.token, run.leased, run.holder) =
                     (lease.token(), SystemTime::now(), Some(lease.cancel_request().clone()));
-                claimed.push(Claimed::new(lease, run.tries, run.postponed));
+                // A process that dies takes the store with it.
+                claimed.push(Claimed::new(lease, 1, run.postponed));
             }
             Ok(claimed)
         })
@@ -419,11 +424,7 @@ impl Store for MemoryStore {
     fn postpone(&self, lease: Lease, until: i64) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let (id, token) = lease.into_parts();
-            if let Some(run) = self.runs().runs.get_mut(&id).filter(|run| run.token == token) {
-                (run.later, run.holder, run.tries) = (until, None, 0);
-                run.postponed += 1;
-            }
-            self.tell();
+            self.release(&id, token, Some(until));
             Ok(())
         })
     }

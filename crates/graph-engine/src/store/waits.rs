@@ -66,10 +66,11 @@ impl Claim {
 pub struct Claimed {
     /// The lease.
     pub lease: Lease,
-    /// How often the run was claimed since its journal has its last record, with this time, and the lease was not given back. A
-    /// run whose processes die each time that they continue it has a high number.
+    /// How many processes died one after the other that held the run at the place where it is, and this time. Records that
+    /// [say only that it is resumed](crate::record::SignedRecord::is_resume) are no other place, and those of the runs inside it are. A run that
+    /// kills its processes has a high number: a store hands it out later each time, and apart from others.
     pub tries: u32,
-    /// How often the run was [postponed](crate::Store::postpone) since its journal has its last record.
+    /// How often the run was [postponed](crate::Store::postpone) at the place where it is.
     pub postponed: u32,
 }
 
