@@ -115,6 +115,7 @@ fn generated_code_holds_what_the_interpreter_is_given() {
         &state_graphs::payout::PROGRAM,
         &state_graphs::price_check::PROGRAM,
         &state_graphs::project_stats::PROGRAM,
+        &state_graphs::parcel::PROGRAM,
         &state_graphs::released_transfer::PROGRAM,
         &state_graphs::reservation::PROGRAM,
         &state_graphs::selective_feedback::PROGRAM,

@@ -97,7 +97,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     (
         "How calls are made: `retry`, `timeout`, `remote`",
         "retry",
-        "how a failed call is retried, with the same idempotency key: a mapping, or a number, which is its `attempts`. `retry: 1` turns retries off; without `retry`, the runtime may retry a transient failure",
+        "how a failed call is retried, with the same idempotency key: a mapping, or a number, which is its `attempts`. `retry: 1` turns retries off; without `retry`, a transient failure of a tool may be retried",
     ),
     (
         "How calls are made: `retry`, `timeout`, `remote`",

@@ -31,7 +31,7 @@ const OF_SHAPE: [&str; 22] = [
 ];
 
 /// The mistakes that no schema finds: the code, a part of the message, the text at the place, and the reason.
-const UNSEEN: [(&str, &str, &str, &str); 22] = [
+const UNSEEN: [(&str, &str, &str, &str); 26] = [
     ("G0038", "`timeout` is a duration, not `0s`", "", "how short a duration is that is a text"),
     ("G0030", "`max_delay` is at least as long as `delay`", "", "two values are compared"),
     ("G0031", "a graph has no field", "", "the top level is open to fields of other tools"),
@@ -49,6 +49,10 @@ const UNSEEN: [(&str, &str, &str, &str); 22] = [
     ("G0121", "channel `", "", "the contract of a reducer"),
     ("G0122", "takes", "${", "the type of what a template reads"),
     ("G0122", "takes", "inputs.", "the type of what an alternative of `||` reads"),
+    ("G0121", "`shop/child` needs", "", "the inputs of what a call spawns"),
+    ("G0120", "`shop/child` takes no input", "", "the inputs of what a call spawns"),
+    ("G0122", "`text` of `agents/short`", "", "the inputs of what a call spawns"),
+    ("G0120", "`agents/short` takes no input", "", "the inputs of what a call spawns"),
     ("G0126", "into the name of its own variable", "", "two names are compared"),
     ("G0126", "is already the name of an element", "", "two names are compared"),
     ("G0036", "waits for some branches of node", "", "it needs the paths of the graph"),

@@ -190,6 +190,7 @@ struct McpConnection {
 }
 
 /// A request to the thread of a connection.
+#[expect(clippy::large_enum_variant, reason = "few requests wait at a time, and nearly all of them are calls")]
 enum ConnectionRequest {
     Tools(oneshot::Sender<Result<Vec<DeclaredTool>, McpClientError>>),
     Call { call: Call, tool: McpTool, params: Map<String, Value>, reply: oneshot::Sender<Result<Value, McpFailure>> },

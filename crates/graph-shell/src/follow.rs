@@ -92,9 +92,9 @@ struct CommandFollower {
     variables: BTreeMap<String, ValueOrigin>,
     /// The untrusted value that the positional parameters may hold.
     positional: Option<ValueOrigin>,
-    /// WrittenFiles that such values were written to.
+    /// Files that such values were written to.
     files: WrittenFiles,
-    /// WrittenFiles that programs may have written such values to: their names are arguments of the same program.
+    /// Files that programs may have written such values to: their names are arguments of the same program.
     touched: BTreeMap<String, ValueOrigin>,
     /// Variables with the attribute `-i`: each of their values is evaluated.
     integers: BTreeSet<String>,

@@ -619,7 +619,7 @@ fn leads<'r>(
                     })
                 };
                 let (_, led) = leads.entry((&run.tape[..*at], unit.node)).or_insert((*answers, HashSet::new()));
-                if !unit.texts.iter().all(|text| decides(&text)) {
+                if !unit.texts.iter().all(decides) {
                     led.insert(run.tape[*at]);
                 }
             }

@@ -8,7 +8,7 @@ use super::{CommandFollower, JoinOrigins, Tainted, is_real, note};
 use crate::parse::{Operation, Redirect, ShellWord, WordPart};
 use crate::{How, ValueOrigin};
 
-/// WrittenFiles that untrusted values were written to, by their names without directory.
+/// Files that untrusted values were written to, by their names without directory.
 #[derive(Default)]
 pub(super) struct WrittenFiles(BTreeMap<String, BTreeMap<String, ValueOrigin>>);
 

@@ -58,8 +58,14 @@ pub(super) struct Answers<'a, 'd> {
     /// For each case of the other values, the nodes that each answer leads to.
     cases: Vec<Vec<Vec<usize>>>,
     /// The nodes that an answer leads to from a node. Without kept keys, they do not depend on the answer.
-    reached: RefCell<HashMap<(usize, usize), Rc<Vec<bool>>>>,
+    reached: RefCell<HashMap<(usize, usize), ReachedNodes>>,
 }
+
+/// Whether each node can be reached.
+type ReachedNodes = Rc<Vec<bool>>;
+
+/// A part of an answer, and a value that it is compared with.
+type ComparedPart = (Vec<String>, Value);
 
 impl<'a, 'd> Answers<'a, 'd> {
     pub(super) fn new(paths: &'a GraphPaths<'a, 'd>, interrupt: usize) -> Self {
@@ -169,7 +175,7 @@ impl<'a, 'd> Answers<'a, 'd> {
                         let Some(part) = part(&test.path.value) else { return };
                         match &test.value.value {
                             Value::Array(list) => {
-                                list.iter().for_each(|value| compared.push((part.clone(), value.clone())))
+                                list.iter().for_each(|value| compared.push((part.clone(), value.clone())));
                             }
                             value => compared.push((part, value.clone())),
                         }
@@ -548,8 +554,8 @@ fn with_field(
 
 /// Returns objects with each of the fields that are compared, or without.
 fn with_any_fields(
-    compared: &[(Vec<String>, Value)],
-    kinds: &dyn Fn(&[(Vec<String>, Value)]) -> Vec<Value>,
+    compared: &[ComparedPart],
+    kinds: &dyn Fn(&[ComparedPart]) -> Vec<Value>,
 ) -> Vec<Map<String, Value>> {
     let mut objects = vec![Map::new()];
     let mut names: Vec<&str> = compared.iter().filter_map(|(part, _)| part.first()).map(String::as_str).collect();

@@ -114,8 +114,11 @@ pub(super) struct Sources<'a, 'd> {
     /// For each node, the interrupts whose approvals its guarded call may use.
     uses: RefCell<Vec<BTreeSet<usize>>>,
     /// The interrupts that approve the value of an expression for the call of a node.
-    approved: RefCell<HashMap<(usize, Vec<Path>), BTreeSet<usize>>>,
+    approved: RefCell<HashMap<(usize, Vec<Path>), ApprovingInterrupts>>,
 }
+
+/// The nodes of interrupts that approve a value.
+type ApprovingInterrupts = BTreeSet<usize>;
 
 impl<'a, 'd> Sources<'a, 'd> {
     pub(super) fn new(paths: &'a GraphPaths<'a, 'd>) -> Self {
