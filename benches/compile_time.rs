@@ -79,7 +79,7 @@ edition = "2024"
 large = []
 
 [dependencies]
-graph-runtime = {{ path = {:?} }}
+graph-runtime = {{ package = "state-graph-runtime", path = {:?} }}
 
 [workspace]
 "#,

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 rounds=${1:-101}
-cargo build --quiet --release -p graph-cli
+cargo build --quiet --release -p state-graph-cli
 graph=${CARGO_TARGET_DIR:-target}/release/graph
 export DIRECTORY=graphs PATTERN='*.yaml'
 find="find \"\$DIRECTORY\" -type f -name \"\$PATTERN\" -not -path '*/target/*' -not -path '*/.git/*'"

@@ -53,7 +53,7 @@ impl Build {
     }
 
     /// Sets the name under which the program knows the crate `graph-runtime`, if `Cargo.toml` renames it: `sg`, if it
-    /// has `sg = { package = "graph-runtime", … }`. The program then writes `sg::include_graphs!()`.
+    /// has `sg = { package = "state-graph-runtime", … }`. The program then writes `sg::include_graphs!()`.
     ///
     /// `graph!` finds the name by itself.
     #[must_use]

@@ -105,7 +105,11 @@ fn fragment_error(fragment: &str) -> Option<String> {
 fn unknown_target(command: &str) -> Option<String> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let named = |option: &str| words.windows(2).find(|pair| pair[0] == option).map(|pair| pair[1]);
-    let package = named("-p").map(|package| repository().join("crates").join(package)).filter(|path| path.exists());
+    // The directories have the names of the packages without the prefix under which these are published.
+    let package = named("-p")
+        .map(|name| name.trim_start_matches("state-"))
+        .map(|package| repository().join("crates").join(package))
+        .filter(|path| path.exists());
     let package = package.unwrap_or_else(|| repository().to_owned());
     let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
     let is_known = |kind: &str, name: &str| manifest.contains(&format!("[[{kind}]]\nname = \"{name}\""));
@@ -115,7 +119,7 @@ fn unknown_target(command: &str) -> Option<String> {
     if let Some(name) = named("--bench").filter(|name| words[0] == "cargo" && !is_known("bench", name)) {
         return Some(format!("there is no benchmark `{name}`"));
     }
-    let package = named("-p").or(named("--package"));
+    let package = named("-p").or(named("--package")).map(|name| name.trim_start_matches("state-"));
     if let Some(name) = package {
         let places = ["", "crates/", "examples/"].map(|place| repository().join(format!("{place}{name}/Cargo.toml")));
         if !places.iter().any(|path| path.exists()) {

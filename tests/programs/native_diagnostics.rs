@@ -99,8 +99,8 @@ impl Package {
         let repository_text = repository.to_str().unwrap();
         let manifest = format!(
             "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
-             graph-runtime = {{ path = '{repository_text}/graph-runtime', default-features = false, features = [\"macros\"] }}\n\n\
-             [build-dependencies]\ngraph-compiler = {{ path = '{repository_text}/graph-compiler' }}\n",
+             graph-runtime = {{ package = 'state-graph-runtime', path = '{repository_text}/graph-runtime', default-features = false, features = [\"macros\"] }}\n\n\
+             [build-dependencies]\ngraph-compiler = {{ package = 'state-graph-compiler', path = '{repository_text}/graph-compiler' }}\n",
         );
         package.write("Cargo.toml", &manifest);
         package.write("Cargo.lock", &fs::read_to_string(repository.join("Cargo.lock")).unwrap());
@@ -454,7 +454,7 @@ fn the_runtime_may_have_another_name() {
         .replace("use graph_runtime::", "use sg::")
         .replace("    let _inputs", "    let _also: Option<one::order::Node> = None;\n    let _inputs");
     let package = Package::new("renamed", &program, Some(build_script));
-    package.change("Cargo.toml", "graph-runtime = {", "sg = { package = \"graph-runtime\",");
+    package.change("Cargo.toml", "graph-runtime = {", "sg = {");
     package.graph(&[]);
     package.build().passes();
     package.graph(&[("next: delivered", "next: delivred")]);

@@ -61,7 +61,7 @@ fn each_package_has_its_licences_and_readme_and_no_key() {
 /// Cargo leaves out a directory with a manifest of its own, so a template must not have that name.
 #[test]
 fn the_package_of_the_command_line_has_its_templates() {
-    let listed = cargo(&["package", "--list", "--allow-dirty", "--offline", "--package", "graph-cli"]);
+    let listed = cargo(&["package", "--list", "--allow-dirty", "--offline", "--package", "state-graph-cli"]);
     let source = include_str!("../../graph-cli/src/command/new.rs");
     let templates: Vec<&str> =
         source.split("include_str!(\"../../").skip(1).filter_map(|rest| rest.split('"').next()).collect();

@@ -1,6 +1,6 @@
 //! How long an editor waits: opens a graph of 1,000 nodes after each keystroke, then asks about a place in it.
 //!
-//! Run with `cargo bench -p graph-editor --bench editor`.
+//! Run with `cargo bench -p state-graph-editor --bench editor`.
 
 use std::fmt::Write as _;
 use std::hint::black_box;

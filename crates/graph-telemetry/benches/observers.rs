@@ -1,6 +1,6 @@
 //! The cost of observers for a durable run: steps a second with and without them, with collectors that are dead or never answer.
 //!
-//! `SECONDS=600 cargo bench -p graph-telemetry --all-features --bench observers` alternates runs without observers with runs that
+//! `SECONDS=600 cargo bench -p state-graph-telemetry --all-features --bench observers` alternates runs without observers with runs that
 //! have some, for 600 seconds, and prints ratios. `PLACE=/dev/shm` keeps the store on a disk in memory, and `ONLY=metrics` measures those
 //! observers alone that have the word in their name.
 //!

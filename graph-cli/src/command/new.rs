@@ -248,7 +248,7 @@ fn dependencies(from: &Path) -> Result<[String; 3], Error> {
         // The escapes of a JSON string are those of a TOML string too.
         let path = serde_json::to_string(&path.to_string_lossy())?;
         let version = env!("CARGO_PKG_VERSION");
-        *requirement = format!("{{ path = {path}, version = \"{version}\"{features} }}");
+        *requirement = format!("{{ package = \"state-{name}\", path = {path}, version = \"{version}\"{features} }}");
     }
     Ok(requirements)
 }

@@ -142,7 +142,7 @@ fn commands_in_the_pages_are_accepted() {
     let place = Place::new();
     let mut checked = 0;
     for block in blocks("sh") {
-        let text = block.text.replace("\\\n", " ").replace("cargo run -p graph-cli -- ", "graph ");
+        let text = block.text.replace("\\\n", " ").replace("cargo run -p state-graph-cli -- ", "graph ");
         for line in text.lines().flat_map(|line| line.split(" && ")) {
             let words = words(line.trim());
             if words.first().is_none_or(|word| word != "graph") {

@@ -3,7 +3,7 @@
 //! The following holds whenever a future is dropped. A run that is in the store is running or has ended. Nobody holds a
 //! run without a task. Another process sees the same runs and the same holders, and can cancel the same runs.
 //!
-//! `DROPS=1000 cargo test -p graph-runtime --test runtime dropped` drops a thousand of each, on both kinds of tokio's
+//! `DROPS=1000 cargo test -p state-graph-runtime --test runtime dropped` drops a thousand of each, on both kinds of tokio's
 //! runtimes.
 
 use std::collections::BTreeMap;

@@ -544,7 +544,7 @@ async fn a_cursor_that_is_not_of_the_journal_is_refused() {
 }
 
 /// Nested graphs that wait, whose processes die. Readers of every kind have the events of the journals, each once, and in order;
-/// `EVENTS=1000 cargo test --release -p graph-runtime --test runtime readers_agree` takes minutes.
+/// `EVENTS=1000 cargo test --release -p state-graph-runtime --test runtime readers_agree` takes minutes.
 #[tokio::test]
 async fn readers_agree_with_the_journals_whatever_dies() {
     let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);

@@ -4,7 +4,7 @@
 //! independent of the journal. After a kill, at most as many items are called again as are called concurrently, whether
 //! they were finished or in progress.
 //!
-//! `FOREACH_KILLS=300 cargo test -p graph-runtime --test runtime killed -- --nocapture` takes minutes. `SEED` draws the
+//! `FOREACH_KILLS=300 cargo test -p state-graph-runtime --test runtime killed -- --nocapture` takes minutes. `SEED` draws the
 //! same moments again.
 
 use std::collections::BTreeSet;

@@ -738,7 +738,7 @@ async fn check_nest(seed: u64) -> (usize, usize, usize) {
     (cases, ended, shared)
 }
 
-/// `NESTS=1000 cargo test --release -p graph-runtime --test runtime nested_runs_wait` takes minutes. `SEED` sets the first seed.
+/// `NESTS=1000 cargo test --release -p state-graph-runtime --test runtime nested_runs_wait` takes minutes. `SEED` sets the first seed.
 #[tokio::test]
 async fn nested_runs_wait_in_any_order_and_after_any_crash() {
     let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);

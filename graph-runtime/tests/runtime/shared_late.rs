@@ -246,7 +246,7 @@ async fn check(played: &Played, what: &str) -> (usize, usize) {
     (ended, overdue.len())
 }
 
-/// `LATE=1000 cargo test --release -p graph-runtime --test runtime in_time_whatever_dies` takes minutes. `SEED` sets the first seed.
+/// `LATE=1000 cargo test --release -p state-graph-runtime --test runtime in_time_whatever_dies` takes minutes. `SEED` sets the first seed.
 #[tokio::test]
 async fn a_shared_signal_is_in_time_whatever_dies() {
     let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);

@@ -954,7 +954,7 @@ fn sorted(log: Option<&Value>) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// `SIGNALS=1000 cargo test --release -p graph-runtime --test runtime branches_receive` takes minutes. `SEED` sets the first seed.
+/// `SIGNALS=1000 cargo test --release -p state-graph-runtime --test runtime branches_receive` takes minutes. `SEED` sets the first seed.
 #[tokio::test]
 async fn branches_receive_signals_in_any_order_and_after_any_crash() {
     let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);

@@ -1,6 +1,6 @@
 //! Clients that speak nonsense: whatever they send, the server neither panics nor calls a tool, and answers others.
 //!
-//! `MESSAGES=10000 SEED=7 cargo test -p graph-mcp fuzz` sends as many messages in each of the states of a session.
+//! `MESSAGES=10000 SEED=7 cargo test -p state-graph-mcp fuzz` sends as many messages in each of the states of a session.
 
 use std::time::Duration;
 

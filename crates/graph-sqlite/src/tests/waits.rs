@@ -150,7 +150,7 @@ async fn a_file_and_the_memory_list_the_same_waits() {
     );
 }
 
-/// Prints how long a page takes of a store with 100,000 runs that wait and ask: `cargo test --release -p graph-sqlite
+/// Prints how long a page takes of a store with 100,000 runs that wait and ask: `cargo test --release -p state-graph-sqlite
 /// large_inbox -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it measures, and takes a minute"]

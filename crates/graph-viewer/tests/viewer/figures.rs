@@ -1,6 +1,6 @@
 //! How fast the page is: the first paint, opening a long run, scrolling through it, and how far it is behind a run in progress.
 //!
-//! `STEPS=100000 cargo test --release -p graph-viewer --test viewer figures -- --nocapture` measures what `docs/benchmarks.md` has, and
+//! `STEPS=100000 cargo test --release -p state-graph-viewer --test viewer figures -- --nocapture` measures what `docs/benchmarks.md` has, and
 //! holds it to its aims. Without `STEPS`, the run is short, and only what would make the page useless fails.
 
 use std::sync::atomic::{AtomicI64, Ordering};
