@@ -291,7 +291,12 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
     let inside =
         |node: usize| component.first().is_some_and(|&first| flow.component_of[first] == flow.component_of[node]);
     let leaves = |node: usize| flow.ends[node] || flow.next[node].iter().any(|&next| !inside(next));
-    let exits: Vec<usize> = component.iter().copied().filter(|&node| leaves(node)).collect();
+    let mut exits: Vec<usize> = component.iter().copied().filter(|&node| leaves(node)).collect();
+    if exits.is_empty() {
+        // The conditions of all ways out are known never to hold: the reason is that nothing changes what they look at.
+        let is_written = |&node: &usize| analysis.model.successors(node).any(|next| !inside(next));
+        exits = component.iter().copied().filter(is_written).collect();
+    }
     if exits.len() > MOST_EXITS {
         return;
     }
