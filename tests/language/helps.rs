@@ -165,9 +165,10 @@ fn the_code_in_a_help_corrects_the_graph() {
 }
 
 /// The graphs that have another mistake when the first one is corrected, with the reason.
-const TWO_STEPS: [(&str, &str); 3] = [
+const TWO_STEPS: [(&str, &str); 4] = [
     ("174_tool_without_contract_that_is_nearly_called_so.yaml", "its permission has the wrong name too"),
     ("210_channel_with_another_name.yaml", "no reducer is the one that the author has in mind"),
+    ("230_a_task_that_does_not_exist.yaml", "its permission has the wrong name too"),
     ("220_key_that_the_graph_inside_does_not_have.yaml", "the key with the right name is written by another branch"),
 ];
 
