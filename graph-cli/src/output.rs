@@ -118,7 +118,7 @@ pub(crate) fn text(text: fmt::Arguments<'_>) -> String {
     PrintedText::of(text, usize::MAX, true)
 }
 
-/// Returns the beginning of a text as [`line`] does.
+/// Returns the beginning of a text as [`line()`] does.
 pub(crate) fn brief(text: &str, most: usize) -> String {
     PrintedText::of(format_args!("{text}"), most, false)
 }
