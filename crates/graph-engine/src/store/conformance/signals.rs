@@ -402,7 +402,7 @@ async fn a_signal_is_known_before_its_signer_is_asked(store: &impl Store) {
     let again = store.receive(&id, Signal::new("a", "1", payload), Arc::clone(&refuses)).await;
     assert_eq!(again.expect("it is known"), Received::Already { place, taken: false });
     let refused = store.receive(&id, Signal::new("a", "2", "{}"), refuses).await;
-    assert!(matches!(refused, Err(StoreError::Failed { .. })), "what the signer says is said: {refused:?}");
+    assert!(matches!(refused, Err(StoreError::Failed { .. })), "the error has the reason of the signer: {refused:?}");
     assert_eq!(inbox(store, &id).await.signals.len(), 1, "and nothing is written");
     assert_eq!(accepted(store, &id, "a", "2").await.order, 2, "nor is an order or an id used");
 }
