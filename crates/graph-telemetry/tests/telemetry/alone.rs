@@ -62,12 +62,10 @@ async fn a_broken_exporter_costs_its_spans_and_nothing_else() {
         match broken {
             Broken::NeverReturns => {
                 assert!(!is_flushed && !is_over);
-                // A batch is with the exporter.
-                assert_eq!(
-                    (counts.queued + counts.dropped, counts.exported, counts.failed),
-                    (all - 100, 0, 0),
-                    "{counts:?}"
-                );
+                // One batch is with the exporter: of 100 spans, or of those that there were after the delay.
+                let taken = all - counts.queued - counts.dropped;
+                assert!((1..=100).contains(&taken), "{counts:?}");
+                assert_eq!((counts.exported, counts.failed), (0, 0), "{counts:?}");
                 assert!(counts.queued <= 1000, "{counts:?}");
             }
             Broken::Fails => {
