@@ -326,7 +326,12 @@ const ACCEPTED: &[(&[Kind], &str, &[&str], &str)] = &[
         "a number may be computed: what is no number is as none",
     ),
     (&[Kind::Foreign], "call", &["item_id"], "an id may be computed; the graph's permissions limit it"),
-    (&[Kind::Foreign], "node of type wait", &["until"], "a time may be computed: the node fails if it is none"),
+    (
+        &[Kind::Foreign],
+        "node of type wait",
+        &["until"],
+        "a time may be computed, and the node fails if the text is no time",
+    ),
     (
         &[Kind::Type, Kind::Name, Kind::Null],
         "when",
