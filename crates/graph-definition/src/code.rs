@@ -543,6 +543,11 @@ codes! {
          only a node can call: a built-in tool, a tool or agent with `x-guarded: true`, or one with inputs that are sinks or \
          guarded. Every run would fail there. Correct the name, or call it by a node. If the program has what is named from \
          outside of the tree, set the lint to `allow`.";
+    CHOSEN_ITEM = "G0197"(Deny), "a text that somebody else chooses names what is called",
+        "A template in `item_id`, in the `target` of `rye/orchestrate/spawn` or in the directive of a thread contains a text that can be \
+         any, such as the answer of an agent. Its writer chooses between all that the graph's permissions grant. An `enum` says which \
+         names there are, and so do permissions without `*`. An input that the graph declares with `x-sink: item` is also allowed: the \
+         caller who gives it chooses the call.";
     BAD_JOIN = "G0200", "a join and the edges that lead to it do not agree",
         "`waits_for` names the nodes whose edges lead to a node and that it waits for: all of them, and no others. An edge is \
          an entry of `next` or an `on_error`. Add the missing name, or remove the one that does not lead here.";

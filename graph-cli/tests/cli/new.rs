@@ -76,7 +76,10 @@ fn a_new_crate_compiles_runs_and_passes_its_test_and_so_does_a_second_of_everyth
     let mut seen = BTreeSet::new();
     for message in libraries.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {
         if message["reason"] == "compiler-artifact" && message["target"]["kind"][0] == "lib" {
-            assert!(seen.insert(message["package_id"].to_string()), "it is built twice, for host and target: {message}");
+            assert!(
+                seen.insert(message["package_id"].to_string()),
+                "it is built twice, for host and target: {message}"
+            );
         }
     }
 

@@ -114,6 +114,8 @@ pub(crate) fn begins_task(id: &ItemId) -> bool {
 pub(crate) struct TaskCall<'d> {
     /// The literal that names it; `None` if it is known only at each call.
     pub(crate) name: Option<StartedTask<'d>>,
+    /// The term that names it, with its parameter.
+    pub(crate) named: Option<(&'d TermDefinition, &'static str)>,
     /// The inputs of the task.
     pub(crate) inputs: TaskInputs<'d>,
     /// The limits of the task, with the name of their parameter.
@@ -144,14 +146,15 @@ pub(crate) fn task_of(call: &CallDefinition) -> Option<TaskCall<'_>> {
     let id = call.id().filter(|id| call.executes_tool() && begins_task(id))?;
     let is_thread = id.as_str() == THREAD_DIRECTIVE;
     let TermKind::Object(params) = &call.params.kind else {
-        return Some(TaskCall { name: None, inputs: TaskInputs::Unknown, limits: None });
+        return Some(TaskCall { name: None, named: None, inputs: TaskInputs::Unknown, limits: None });
     };
     let given = |name: &str| {
         let term = params.iter().find(|(key, _)| key.value == name).map(|(_, term)| term);
         term.filter(|term| !matches!(&term.kind, TermKind::Literal(Value::Null)))
     };
-    let named = if is_thread { given("directive_name").or_else(|| given("directive")) } else { given("target") };
-    let name = named.and_then(|term| {
+    let names: &[&'static str] = if is_thread { &["directive_name", "directive"] } else { &["target"] };
+    let named = names.iter().find_map(|name| Some((given(name)?, *name)));
+    let name = named.and_then(|(term, _)| {
         let TermKind::Literal(Value::String(text)) = &term.kind else { return None };
         let name = match is_thread {
             true => Some(TaskName::Directive(text.clone())),
@@ -169,7 +172,7 @@ pub(crate) fn task_of(call: &CallDefinition) -> Option<TaskCall<'_>> {
         None => TaskInputs::Fields(Vec::new()),
     };
     let limits = if is_thread { "limit_overrides" } else { "limits" };
-    Some(TaskCall { name, inputs, limits: given(limits).map(|term| (limits, term)) })
+    Some(TaskCall { name, named, inputs, limits: given(limits).map(|term| (limits, term)) })
 }
 
 /// Returns what the calls of a graph start as tasks, as far as they name it.

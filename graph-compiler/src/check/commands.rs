@@ -17,7 +17,7 @@ use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
 use graph_shell::{Danger, Foreign, How, ProgramArgument, ValueOrigin};
 
-use super::sinks::{self, is_risky, place_of};
+use super::sinks::{self, constants, is_declared, is_risky, place_of};
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
 use crate::builtin;
@@ -122,7 +122,7 @@ impl Started<'_, '_> {
 
     /// Whether an input of the graph is declared as a command, so that the caller who sets it is responsible for it.
     fn is_chosen_by_caller(&self, path: &Path) -> bool {
-        let declared = |sink| self.given.is_declared(path, sink);
+        let declared = |sink| is_declared(self.given.analysis, path, sink);
         path.root == Root::Inputs && (declared(Sink::Shell) || declared(Sink::Program))
     }
 
@@ -342,7 +342,7 @@ impl Started<'_, '_> {
     fn constants(&self, expression: &Expression) -> Option<Vec<String>> {
         let mut texts = Vec::new();
         for path in &expression.paths {
-            for value in self.given.constants(path)? {
+            for value in constants(self.given.analysis, self.given.node, self.given.site, path)? {
                 let text = match value {
                     Value::Null => String::new(),
                     Value::String(text) => text,

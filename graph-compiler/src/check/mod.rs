@@ -9,6 +9,7 @@ mod assignments;
 mod branches;
 mod cached;
 mod channels;
+mod chosen;
 mod commands;
 mod conditions;
 mod conducts;
@@ -158,6 +159,7 @@ const LINTS: &[CheckRule] = &[
     conducts::check,
     repeated::check,
     not_secret::check,
+    chosen::check,
     items::check_contracts,
     items::check_similar,
     loops::check,

@@ -242,7 +242,7 @@ fn addition(text: &str, permissions: &Spanned<Vec<Spanned<Pattern>>>, added: &st
 }
 
 /// Whether a pattern could grant a capability that begins with `beginning`. The whole capability is known only at each call.
-fn may_grant(pattern: &Pattern, beginning: &str) -> bool {
+pub(super) fn may_grant(pattern: &Pattern, beginning: &str) -> bool {
     let pattern = pattern.as_str();
     let plain = &pattern[..pattern.find(['*', '?', '[']).unwrap_or(pattern.len())];
     if plain.len() == pattern.len() {

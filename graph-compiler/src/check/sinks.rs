@@ -186,7 +186,8 @@ impl SinkCheck<'_, '_> {
         target: SinkTarget<'_>,
         diagnostics: &mut Diagnostics,
     ) {
-        let is_code = |path: &Path| path.root == Root::Inputs && self.is_declared(path, target.sink);
+        let is_code = |path: &Path| path.root == Root::Inputs && is_declared(self.analysis, path, target.sink);
+        let is_risky = |ty: &Type| is_risky_in(ty, target.sink);
         if expression.paths.iter().all(|path| is_code(path) || !is_risky(&self.type_of(path))) {
             return;
         }
@@ -203,57 +204,10 @@ impl SinkCheck<'_, '_> {
             // The time contains no letters except `T` and `Z`.
             Root::Now => Type::of(TypeKind::Integer),
             // The author wrote all values that can occur here.
-            _ if self.constants(path).is_some() => Type::never(),
+            _ if constants(self.analysis, self.node, self.site, path).is_some() => Type::never(),
             Root::Local if self.site == Site::Hook => of_event(path),
             _ => self.analysis.type_env().type_of_path(self.node, self.site, path),
         }
-    }
-
-    /// Returns all values that a path can lead to, if they are literals in the graph and nobody can choose others:
-    /// neither the person who starts, resumes or forks a run, nor a tool.
-    ///
-    /// A state key that no node writes does not count: a fork, or a node that is executed by itself, can give it any value.
-    pub(super) fn constants(&self, path: &Path) -> Option<Vec<Value>> {
-        let values = match (path.root, self.site) {
-            (Root::Inputs, _) => {
-                let rules = &self.analysis.model.schema_of_input(path)?.rules;
-                let constant = rules.iter().find(|rule| rule.keyword == "const")?;
-                vec![constant.value.clone(), Value::Null]
-            }
-            (Root::Local, Site::Item)
-                if path
-                    .segments
-                    .first()
-                    .is_some_and(|name| self.analysis.model.is_item(self.node, self.site, name)) =>
-            {
-                let NodeKind::Foreach(each) = &self.analysis.model.definition.nodes[self.node].kind else {
-                    return None;
-                };
-                let part = path.segments.get(1..).unwrap_or_default();
-                let items = each.over.literal()?;
-                items.as_array()?.iter().map(|item| part_of(item, part)).collect::<Option<_>>()?
-            }
-            _ => return None,
-        };
-        let is_plain = |value: &Value| !value.is_array() && !value.is_object();
-        (values.len() <= MOST_CONSTANTS && values.iter().all(is_plain)).then_some(values)
-    }
-
-    /// Whether an input of the graph is itself declared as code of this kind, so that the caller who sets it is
-    /// responsible for it.
-    pub(super) fn is_declared(&self, path: &Path, sink: Sink) -> bool {
-        let mut schema = self.analysis.model.definition.inputs.as_ref();
-        for part in &path.segments {
-            if schema.is_some_and(|schema| schema.sink.is_some()) {
-                break;
-            }
-            schema = schema.and_then(|schema| match &schema.kind {
-                SchemaKind::Object(_) => self.analysis.model.definition.property(schema, part),
-                SchemaKind::Map(inner) | SchemaKind::List(inner) => Some(&**inner),
-                _ => None,
-            });
-        }
-        schema.and_then(|schema| schema.sink.as_ref()).is_some_and(|declared| declared.value == sink)
     }
 
     fn report(
@@ -265,7 +219,7 @@ impl SinkCheck<'_, '_> {
         is_risky: impl Fn(&Type) -> bool,
         diagnostics: &mut Diagnostics,
     ) {
-        let is_code = |path: &Path| path.root == Root::Inputs && self.is_declared(path, target.sink);
+        let is_code = |path: &Path| path.root == Root::Inputs && is_declared(self.analysis, path, target.sink);
         let risky = |path: &&Path| !is_code(path) && is_risky(&self.type_of(path));
         let Some((path, range)) = expression.paths.iter().zip(&expression.ranges).find(|(path, _)| risky(path)) else {
             return;
@@ -298,6 +252,7 @@ impl SinkCheck<'_, '_> {
             Sink::Html => format!("write the page itself in `{parameter}`, and pass values where they are escaped"),
             Sink::Url => format!("write the address with its host in `{parameter}`, and pass values in its query"),
             Sink::Program => format!("write the program in `{parameter}`, and pass it values as arguments"),
+            Sink::Item => format!("write the id in `{parameter}`, or give the value an `enum` of ids"),
         };
         match (path.root, path.segments.last()) {
             (Root::Inputs, Some(_)) => format!(
@@ -339,6 +294,7 @@ impl SinkCheck<'_, '_> {
             Sink::Html => {
                 "pass it in a parameter of its own, which the tool escapes when it puts it into the page".to_owned()
             }
+            Sink::Item => "write the id, or give the value an `enum` of ids".to_owned(),
             Sink::Program => match self.list_beside(target) {
                 Some(list) => format!("write the program's whole name, and pass the value in `{list}`"),
                 None => "write the program's whole name".to_owned(),
@@ -387,6 +343,50 @@ impl SinkCheck<'_, '_> {
     }
 }
 
+/// Returns all values that a path can lead to, if they are literals in the graph and nobody can choose others:
+/// neither the person who starts, resumes or forks a run, nor a tool.
+///
+/// A state key that no node writes does not count: a fork, or a node that is executed by itself, can give it any value.
+pub(super) fn constants(analysis: &Analysis<'_>, node: usize, site: Site, path: &Path) -> Option<Vec<Value>> {
+    let values = match (path.root, site) {
+        (Root::Inputs, _) => {
+            let rules = &analysis.model.schema_of_input(path)?.rules;
+            let constant = rules.iter().find(|rule| rule.keyword == "const")?;
+            vec![constant.value.clone(), Value::Null]
+        }
+        (Root::Local, Site::Item)
+            if path.segments.first().is_some_and(|name| analysis.model.is_item(node, site, name)) =>
+        {
+            let NodeKind::Foreach(each) = &analysis.model.definition.nodes[node].kind else {
+                return None;
+            };
+            let part = path.segments.get(1..).unwrap_or_default();
+            let items = each.over.literal()?;
+            items.as_array()?.iter().map(|item| part_of(item, part)).collect::<Option<_>>()?
+        }
+        _ => return None,
+    };
+    let is_plain = |value: &Value| !value.is_array() && !value.is_object();
+    (values.len() <= MOST_CONSTANTS && values.iter().all(is_plain)).then_some(values)
+}
+
+/// Whether an input of the graph is itself declared as code of this kind, so that the caller who sets it is
+/// responsible for it.
+pub(super) fn is_declared(analysis: &Analysis<'_>, path: &Path, sink: Sink) -> bool {
+    let mut schema = analysis.model.definition.inputs.as_ref();
+    for part in &path.segments {
+        if schema.is_some_and(|schema| schema.sink.is_some()) {
+            break;
+        }
+        schema = schema.and_then(|schema| match &schema.kind {
+            SchemaKind::Object(_) => analysis.model.definition.property(schema, part),
+            SchemaKind::Map(inner) | SchemaKind::List(inner) => Some(&**inner),
+            _ => None,
+        });
+    }
+    schema.and_then(|schema| schema.sink.as_ref()).is_some_and(|declared| declared.value == sink)
+}
+
 /// Names the reader that treats a text as code.
 fn reader_of(sink: Sink) -> &'static str {
     match sink {
@@ -395,6 +395,7 @@ fn reader_of(sink: Sink) -> &'static str {
         Sink::Html => "a browser reads as code",
         Sink::Url => "says where a request goes",
         Sink::Program => "names the program that is started",
+        Sink::Item => "names what is called",
     }
 }
 
@@ -409,6 +410,12 @@ pub(super) fn is_risky(ty: &Type) -> bool {
     }
 }
 
+/// Whether a text of this type can be code for a sink. Ids that the author lists are no code.
+fn is_risky_in(ty: &Type, sink: Sink) -> bool {
+    let is_listed = sink == Sink::Item && matches!(ty.kind, TypeKind::Enum(_));
+    !is_listed && is_risky(ty)
+}
+
 fn is_word(text: &str) -> bool {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '.' | '-');
     text.chars().all(is_plain)
@@ -416,8 +423,8 @@ fn is_word(text: &str) -> bool {
 
 /// Whether a value of this type, given for `schema`, puts a value that can be code into a sink.
 fn in_parts(ty: &Type, schema: &ValueSchema) -> bool {
-    if schema.sink.is_some() {
-        return is_risky(ty);
+    if let Some(sink) = &schema.sink {
+        return is_risky_in(ty, sink.value);
     }
     if !schema.has_sink() {
         return false;

@@ -314,7 +314,7 @@ fn a_computed_id_is_held_to_its_contract_before_the_call() {
         "permissions": ["rye.execute.tool.*"],
         "config_schema": {
             "type": "object",
-            "properties": {"which": {"type": "string"}, "number": value, "list": value, "word": value},
+            "properties": {"which": {"type": "string", "x-sink": "item"}, "number": value, "list": value, "word": value},
             "required": ["which"],
         },
         "config": {"start": "a", "nodes": {

@@ -773,7 +773,9 @@ async fn answers_are_no_code_no_templates_and_no_rights(_: TestBed) {
     }
     // An id that it chooses is within the permissions.
     let node = r#"    behind: { action: { item_id: "${state.note}", params: { path: x } }, next: end }"#;
-    let some = "rye.execute.tool.rye.agent.model, rye.execute.tool.files.list, rye.execute.tool.shop.second, \"rye.execute.tool.files.re*\"";
+    let some = "rye.execute.tool.rye.agent.model, rye.execute.tool.files.list, rye.execute.tool.shop.second, rye.execute.tool.files.read";
+    let mistakes = behind(&some.replace("files.read", "files.*"), node, "id").await.unwrap_err();
+    assert!(mistakes.iter().any(|one| one.starts_with("G0197")), "{mistakes:?}");
     for (note, is_allowed) in [
         ("files/read", true),
         ("files/delete", false),

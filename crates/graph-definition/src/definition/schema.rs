@@ -48,16 +48,19 @@ pub enum Sink {
     Url,
     /// The system: the text names a program that is started.
     Program,
+    /// The runtime: the text names a tool, graph or agent that is called.
+    Item,
 }
 
 impl Sink {
     /// Every kind with its spelling.
-    pub const TABLE: [(Self, &'static str); 5] = [
+    pub const TABLE: [(Self, &'static str); 6] = [
         (Self::Shell, "shell"),
         (Self::Sql, "sql"),
         (Self::Html, "html"),
         (Self::Url, "url"),
         (Self::Program, "program"),
+        (Self::Item, "item"),
     ];
 
     /// Returns the spelling.

@@ -81,7 +81,8 @@ async fn no_graph_calls_the_turn_of_a_program_by_itself() {
     assert!(refused.contains("rye/program/turn"), "{refused}");
     // A computed id leads nowhere either.
     let graph = tree.read("shop/sales.yaml").replace("item_id: rye/program/turn", "item_id: \"${inputs.tool}\"");
-    let graph = graph.replace("items: { type: array, items: { type: string } }", "tool: { type: string }");
+    let graph =
+        graph.replace("items: { type: array, items: { type: string } }", "tool: { type: string, x-sink: item }");
     let graph = graph.replace("required: [items]", "required: [tool]");
     tree.write("shop/sales.yaml", &graph);
     let inputs = graph_runtime::Map::from_iter([("tool".to_owned(), serde_json::json!("rye/program/turn"))]);
@@ -151,7 +152,7 @@ async fn a_computed_id_starts_no_program() {
             "item_id: shop/batch, params: { items: \"${inputs.items}\" }",
             &format!("item_id: \"${{inputs.tool}}\", params: {params}"),
         )
-        .replace("items: { type: array, items: { type: string } }", "tool: { type: string }")
+        .replace("items: { type: array, items: { type: string } }", "tool: { type: string, x-sink: item }")
         .replace("required: [items]", "required: [tool]");
     tree.write("shop/sales.yaml", &graph);
     let tools = Toolbox::new().with("rye/program/turn", |call, params| async move {
