@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use genai::adapter::AdapterKind;
 use genai::chat::{
-    ChatMessage, ChatOptions, ChatRequest, ContentPart, JsonSpec, MessageContent, Tool, ToolCall as ChatCall,
-    ToolResponse,
+    ChatMessage, ChatOptions, ChatRequest, ContentPart, JsonSchemaDialect, JsonSpec, MessageContent, Tool,
+    ToolCall as ChatCall, ToolResponse, sanitize_json_schema,
 };
 use genai::resolver::{AuthData, Endpoint};
 use genai::{Client, Headers, ModelIden, ServiceTarget};
@@ -32,6 +32,9 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// How long it may take to connect.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// What the name of a model ends with for the client, which would read an effort at its end as an option. The endpoint gets the name itself.
+const NO_OPTION: &str = "-named";
 
 /// The protocol of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,28 @@ impl ChatProtocol {
         match self {
             Self::OpenAi => "https://api.openai.com/v1/",
             Self::Anthropic => "https://api.anthropic.com/v1/",
+        }
+    }
+}
+
+/// How much a model that reasons shall think before it replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reasoning {
+    /// Little.
+    Low,
+    /// Some.
+    Medium,
+    /// Much.
+    High,
+}
+
+impl Reasoning {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
         }
     }
 }
@@ -88,8 +113,11 @@ impl ChatProtocol {
 pub struct ChatModel {
     client: Client,
     protocol: ChatProtocol,
+    /// The name that the endpoint has for the model.
+    model: String,
     target: ServiceTarget,
     key: Option<Arc<str>>,
+    reasoning: Option<Reasoning>,
     price: Option<Price>,
     context: Option<u64>,
     silence: Duration,
@@ -104,6 +132,7 @@ pub struct ChatModelBuilder {
     model: String,
     url: String,
     key: Option<Arc<str>>,
+    reasoning: Option<Reasoning>,
     price: Option<Price>,
     context: Option<u64>,
     silence: Duration,
@@ -139,17 +168,15 @@ pub enum ChatModelError {
 }
 
 impl ChatModel {
-    /// Begins a model with the name that the endpoint has for it. It is asked at the service that made the protocol, if there is no
-    /// [`url`](ChatModelBuilder::url).
-    ///
-    /// A name that ends in `-none`, `-minimal`, `-low`, `-medium`, `-high`, `-xhigh`, `-max` or `-zero` asks a model that reasons for as
-    /// much effort, and is sent without that word.
+    /// Begins a model with the name that the endpoint has for it, which is sent as it is. It is asked at the service that made the
+    /// protocol, if there is no [`url`](ChatModelBuilder::url).
     pub fn builder(protocol: ChatProtocol, model: impl Into<String>) -> ChatModelBuilder {
         ChatModelBuilder {
             protocol,
             model: model.into(),
             url: protocol.url().to_owned(),
             key: None,
+            reasoning: None,
             price: None,
             context: None,
             silence: SILENCE,
@@ -184,7 +211,8 @@ impl ChatModel {
             .with_stream_header_timeout(self.silence)
             .with_stream_read_timeout(self.silence)
             // The client would trust the indices of calls in the streams of OpenAI: one of them could take all memory.
-            .with_capture_tool_calls(false);
+            .with_capture_tool_calls(false)
+            .with_extra_body(self.extra_body(request));
         let options = match self.json_answer(request) {
             Some(schema) => options.with_response_format(JsonSpec::new(ANSWER, schema.clone())),
             None => options,
@@ -194,6 +222,24 @@ impl ChatModel {
             Some(most) => options.with_max_tokens(most),
             None => options,
         }
+    }
+
+    /// Returns the fields of a request that the client does not write, or not as they are meant: it takes names of models apart.
+    fn extra_body(&self, request: &ModelRequest) -> Value {
+        let mut body = json!({ "model": self.model });
+        let Some(reasoning) = self.reasoning else { return body };
+        match self.protocol {
+            ChatProtocol::OpenAi => body["reasoning_effort"] = reasoning.word().into(),
+            // With the client's own option, older models would think in blocks, which later requests have to repeat.
+            ChatProtocol::Anthropic => {
+                body["output_config"] = json!({ "effort": reasoning.word() });
+                if let Some(schema) = self.json_answer(request) {
+                    let schema = sanitize_json_schema(schema, JsonSchemaDialect::AnthropicStructured);
+                    body["output_config"]["format"] = json!({ "type": "json_schema", "schema": schema });
+                }
+            }
+        }
+        body
     }
 
     async fn ask(
@@ -232,7 +278,7 @@ impl fmt::Debug for ChatModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChatModel")
             .field("protocol", &self.protocol)
-            .field("model", &self.target.model.model_name.to_string())
+            .field("model", &self.model)
             .field("url", &self.target.endpoint.base_url())
             .field("context", &self.context)
             .field("most_tokens", &self.most_tokens)
@@ -251,6 +297,12 @@ impl ChatModelBuilder {
     /// Sets the key that the endpoint asks for.
     pub fn key(mut self, key: impl Into<Arc<str>>) -> Self {
         self.key = Some(key.into());
+        self
+    }
+
+    /// Sets how much a model that reasons shall think. An endpoint may refuse it for a model that does not.
+    pub fn reasoning(mut self, effort: Reasoning) -> Self {
+        self.reasoning = Some(effort);
         self
     }
 
@@ -317,10 +369,22 @@ impl ChatModelBuilder {
         let target = ServiceTarget {
             endpoint: Endpoint::from_owned(url.as_str()),
             auth,
-            model: ModelIden::new(self.protocol.adapter(), self.model),
+            model: ModelIden::new(self.protocol.adapter(), self.model.clone() + NO_OPTION),
         };
-        let Self { protocol, key, price, context, silence, most_tokens, answers_as_json, .. } = self;
-        Ok(ChatModel { client, protocol, target, key, price, context, silence, most_tokens, answers_as_json })
+        let Self { protocol, model, key, reasoning, price, context, silence, most_tokens, answers_as_json, .. } = self;
+        Ok(ChatModel {
+            client,
+            protocol,
+            model,
+            target,
+            key,
+            reasoning,
+            price,
+            context,
+            silence,
+            most_tokens,
+            answers_as_json,
+        })
     }
 
     fn checked_url(&self) -> Result<Url, ChatModelError> {

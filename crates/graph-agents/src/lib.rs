@@ -28,7 +28,7 @@ mod talk;
 
 pub use agents::Agents;
 #[cfg(feature = "chat")]
-pub use chat::{ChatModel, ChatModelBuilder, ChatModelError, ChatProtocol};
+pub use chat::{ChatModel, ChatModelBuilder, ChatModelError, ChatProtocol, Reasoning};
 pub use model::{
     Model, ModelCall, ModelError, ModelFuture, ModelMessage, ModelReply, ModelRequest, ModelTool, Price, Usage,
 };

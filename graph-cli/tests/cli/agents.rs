@@ -123,6 +123,7 @@ fn a_run_asks_the_models_that_a_file_names() {
         ("", "", Some("sk secret"), "the model `small` has no key, or one with spaces"),
         ("protocol = \"openai\"", "protocol = \"other\"", Some("k"), "unknown variant `other`"),
         ("model = ", "models = ", Some("k"), "unknown field `models`"),
+        ("model = ", "reasoning = \"max\"\nmodel = ", Some("k"), "unknown variant `max`"),
         ("input = 0.15", "input = -1", Some("k"), "a price is from 0"),
         ("127.0.0.1", "models.example", Some("k"), "use `https`"),
     ] {

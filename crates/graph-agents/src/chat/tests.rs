@@ -160,6 +160,70 @@ async fn openai_is_asked_and_its_reply_is_streamed() {
     assert_eq!(body["tools"][0]["function"]["name"], json!("answer"));
 }
 
+/// The client has conventions for names: an effort at the end, a namespace before `::`. None may change what is asked.
+#[tokio::test]
+async fn the_name_of_a_model_is_sent_as_it_is_written() {
+    let parts = [
+        "qwen",
+        "mistral",
+        "gpt-5",
+        "o4-mini",
+        "claude-sonnet-5",
+        "claude-opus-4-5",
+        "deepseek",
+        "r1",
+        "m\u{f6}del",
+        "7b:q4",
+    ];
+    let ends = [
+        "",
+        "-none",
+        "-zero",
+        "-minimal",
+        "-low",
+        "-medium",
+        "-high",
+        "-xhigh",
+        "-max",
+        "-named",
+        "-",
+        "::",
+        "/",
+        "-20250929",
+    ];
+    let mut state = 7_usize;
+    let mut below = |limit: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % limit
+    };
+    let mut names: Vec<String> =
+        parts.iter().flat_map(|part| ends.iter().map(move |end| format!("{part}{end}"))).collect();
+    names.extend((0..100).map(|_| {
+        let joins = ["::", "/", "-", ""];
+        format!("{}{}{}{}", parts[below(10)], joins[below(4)], parts[below(10)], ends[below(14)])
+    }));
+    let efforts = [None, Some(Reasoning::Low), Some(Reasoning::Medium), Some(Reasoning::High)];
+    for protocol in [ChatProtocol::OpenAi, ChatProtocol::Anthropic] {
+        let (url, asked) = server(vec![status("500 Broken", "", ""); names.len()]).await;
+        for (at, name) in names.iter().enumerate() {
+            let effort = efforts[at % 4];
+            let model = ChatModel::builder(protocol, name.as_str()).url(url.as_str()).key(KEY);
+            let model = if at % 8 < 4 { model } else { model.answers_as_json() };
+            let model = effort.into_iter().fold(model, ChatModelBuilder::reasoning).build().unwrap();
+            assert!(ask(&model).await.0.is_err());
+            let (_, sent) = body(&asked);
+            assert_eq!(sent["model"], json!(name), "{sent}");
+            let word = effort.map(Reasoning::word);
+            let (is, never) = match protocol {
+                ChatProtocol::OpenAi => (&sent["reasoning_effort"], &sent["output_config"]),
+                ChatProtocol::Anthropic => (&sent["output_config"]["effort"], &sent["reasoning_effort"]),
+            };
+            assert_eq!((is, never, &sent["thinking"]), (&json!(word), &Value::Null, &Value::Null), "{name}: {sent}");
+            assert_eq!(sent.to_string().contains("json_schema"), at % 8 >= 4, "{name}: {sent}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn anthropic_is_asked_and_its_reply_is_streamed() {
     let answer = anthropic(&[

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use graph_agents::{Agents, ChatModel, ChatProtocol, Price};
+use graph_agents::{Agents, ChatModel, ChatProtocol, Price, Reasoning};
 use graph_runtime::Spaces;
 use serde::Deserialize;
 
@@ -19,6 +19,8 @@ const MOST_DOLLARS: f64 = 1_000_000.0;
 struct ModelSettings {
     protocol: Protocol,
     model: String,
+    /// How much the model shall think before it replies.
+    reasoning: Option<Effort>,
     url: Option<String>,
     /// The environment variable that has the key.
     key_env: Option<String>,
@@ -39,6 +41,14 @@ struct ModelSettings {
 enum Protocol {
     OpenAi,
     Anthropic,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Effort {
+    Low,
+    Medium,
+    High,
 }
 
 /// The prices of a million tokens, in US dollars.
@@ -70,6 +80,13 @@ fn model(settings: ModelSettings) -> Result<ChatModel, String> {
         Protocol::Anthropic => ChatProtocol::Anthropic,
     };
     let mut model = ChatModel::builder(protocol, settings.model);
+    if let Some(effort) = settings.reasoning {
+        model = model.reasoning(match effort {
+            Effort::Low => Reasoning::Low,
+            Effort::Medium => Reasoning::Medium,
+            Effort::High => Reasoning::High,
+        });
+    }
     if let Some(url) = settings.url {
         model = model.url(url);
     }
