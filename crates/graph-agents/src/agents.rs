@@ -9,6 +9,7 @@ use graph_engine::{ActionError, Call};
 use graph_items::{Directive, Spaces};
 use graph_model::digest::Digest;
 use graph_model::name::ItemId;
+use graph_model::number::{JsonError, read_json};
 use graph_model::program::{CallLimits, ItemType};
 use graph_model::value::{AsView as _, Map, Value};
 use graph_tools::{ModelTurn, ModelTurns, ToolConfig, plain_tool_name, tool_names};
@@ -31,6 +32,9 @@ const MOST_LEVELS: usize = 64;
 
 /// How many letters of a wrong name the model is shown.
 const MOST_OF_NAME: usize = 64;
+
+/// What the model is told of a reply that the limit of its tokens ended. It may look whole, and lack what the model had to say yet.
+const CUT: &str = "the reply was cut off, since it had as many tokens as a reply may have";
 
 /// How many letters of a wrong answer's mistakes the model is shown.
 const MOST_PROBLEMS: usize = 2_000;
@@ -345,13 +349,22 @@ impl TurnResult {
         let answers: Vec<&ModelCall> = reply.calls.iter().filter(|call| call.name == ANSWER).collect();
         let answer = match answers.as_slice() {
             // A model without calls may answer as text.
-            [] if reply.calls.is_empty() => Some(serde_json::from_str(unfenced(&reply.text)).unwrap_or(Value::Null)),
+            [] if reply.calls.is_empty() => Some(read_json(unfenced(&reply.text)).or_else(|error| match error {
+                JsonError::Syntax(_) => Ok(Value::Null),
+                error => Err(error.to_string()),
+            })),
             [] => None,
-            [answer, ..] => Some(answer.arguments.clone()),
+            [answer, ..] => Some(Ok(answer.arguments.clone())),
         };
         if let Some(answer) = answer {
+            let (answer, unreadable) =
+                answer.map_or_else(|reason| (Value::Null, Some(reason)), |answer| (answer, None));
             let problems = match answers.len() {
-                0 | 1 if reply.calls.len() <= 1 => problems(&request.answer, &answer)?,
+                _ if reply.is_cut => CUT.to_owned(),
+                0 | 1 if reply.calls.len() <= 1 => match problems(&request.answer, &answer)? {
+                    none if none.is_empty() => none,
+                    problems => unreadable.or_else(|| unread(&answer)).unwrap_or(problems),
+                },
                 _ => "it was given together with other calls, none of which was made".to_owned(),
             };
             if problems.is_empty() {
@@ -370,14 +383,18 @@ impl TurnResult {
         for (id, call) in ids.into_iter().zip(reply.calls) {
             let tool = names.iter().position(|name| *name == call.name).and_then(|at| request.tools.get(at));
             match (tool, call.arguments) {
+                _ if reply.is_cut => said.push(Said::failed(&id, format!("it was not made: {CUT}"))),
                 _ if calls.len() == MOST_CALLS => {
                     said.push(Said::failed(&id, format!("only {MOST_CALLS} calls are made at once")));
                 }
                 (Some(tool), arguments) if is_shallow_object(&arguments) => {
                     calls.push((id, tool.id.clone(), arguments));
                 }
-                (Some(_), _) => {
-                    let reason = format!("its arguments are no object of at most {MOST_LEVELS} levels");
+                (Some(_), arguments) => {
+                    let reason = match unread(&arguments) {
+                        Some(reason) => format!("its arguments cannot be read: {reason}"),
+                        None => format!("its arguments are no object of at most {MOST_LEVELS} levels"),
+                    };
                     said.push(Said::failed(&id, reason));
                 }
                 (None, _) => {
@@ -411,6 +428,15 @@ fn unfenced(text: &str) -> &str {
     inner.map_or(text, str::trim)
 }
 
+/// Returns why arguments were not read, if they are a text that is nearly JSON.
+fn unread(arguments: &Value) -> Option<String> {
+    let reason = match read_json(arguments.as_str()?).err()? {
+        JsonError::Syntax(_) => return None,
+        reason => reason.to_string(),
+    };
+    Some(reason.chars().take(MOST_PROBLEMS).collect())
+}
+
 fn is_shallow_object(value: &Value) -> bool {
     value.is_object() && value.view().is_within(MOST_LEVELS)
 }
@@ -424,7 +450,11 @@ fn problems(schema: &Value, answer: &Value) -> Result<String, ActionError> {
     if !answer.view().is_within(MOST_LEVELS) {
         return Ok(format!("it has more than {MOST_LEVELS} levels"));
     }
-    let validator = jsonschema::validator_for(schema)
+    // With the options by which the engine judges rules: another engine for patterns would need time without a bound.
+    let validator = jsonschema::draft202012::options()
+        .should_validate_formats(true)
+        .with_pattern_options(jsonschema::PatternOptions::regex())
+        .build(schema)
         .map_err(|error| ActionError::permanent(format!("the schema of the answer cannot be used: {error}")))?;
     let found: BTreeSet<String> =
         validator.iter_errors(answer).map(|error| format!("{}: {error}", error.instance_path())).collect();

@@ -25,7 +25,7 @@ pub type ModelFuture<'a> = Pin<Box<dyn Future<Output = Result<ModelReply, ModelE
 ///     fn reply<'a>(&'a self, request: ModelRequest, _: &'a (dyn Fn(&str) + Send + Sync)) -> ModelFuture<'a> {
 ///         Box::pin(async move {
 ///             let answer = request.answer_call(json!({ "verdict": "merge", "confidence": 1.0 }));
-///             Ok(ModelReply { text: String::new(), calls: vec![answer], usage: Usage::default() })
+///             Ok(ModelReply { text: String::new(), calls: vec![answer], ..ModelReply::default() })
 ///         })
 ///     }
 /// }
@@ -154,6 +154,8 @@ pub struct ModelReply {
     pub calls: Vec<ModelCall>,
     /// The tokens that it took.
     pub usage: Usage,
+    /// Whether it ended because it had as many tokens as it could have. Then it is no answer, and none of its calls is made.
+    pub is_cut: bool,
 }
 
 /// Why a model gave no reply.

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd, ToolCall};
+use graph_model::number::read_json;
 use graph_model::value::Value;
 use reqwest::header::HeaderMap;
 use serde_json::json;
@@ -94,7 +95,7 @@ impl ChatModel {
             }
             None => Usage::default(),
         };
-        Ok(ModelReply { text, calls: calls.finish(is_cut), usage })
+        Ok(ModelReply { text, calls: calls.finish(), usage, is_cut })
     }
 
     /// Returns the reason that there is no reply.
@@ -195,21 +196,59 @@ fn asked_pause(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
+/// A call of a reply, so far.
+#[derive(Default)]
+struct StreamedCall {
+    id: String,
+    name: String,
+    arguments: String,
+    /// How many objects and lists in the arguments are open.
+    open: usize,
+    is_in_text: bool,
+    is_escaped: bool,
+}
+
+impl StreamedCall {
+    fn push(&mut self, piece: &str) {
+        for byte in piece.bytes() {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = self.is_in_text,
+                b'"' => self.is_in_text = !self.is_in_text,
+                b'{' | b'[' if !self.is_in_text => self.open += 1,
+                b'}' | b']' if !self.is_in_text => self.open = self.open.saturating_sub(1),
+                _ => {}
+            }
+        }
+        self.arguments.push_str(piece);
+    }
+
+    /// Whether nothing of the arguments is missing.
+    fn is_whole(&self) -> bool {
+        self.open == 0 && !self.is_in_text && self.arguments.trim_end().ends_with('}')
+    }
+
+    fn is_same(&self, id: &str, name: &str) -> bool {
+        self.id == id && self.name == name && !id.is_empty()
+    }
+}
+
 /// The calls of a reply, which come in pieces.
 #[derive(Default)]
 struct StreamedCalls {
-    /// The id and the name of each call, and its arguments so far.
-    calls: Vec<(String, String, String)>,
+    calls: Vec<StreamedCall>,
     bytes: usize,
 }
 
 impl StreamedCalls {
     /// Adds a piece of a reply of OpenAI. The first one of a call has its name; the client names others that have no id by their index.
+    /// Some servers repeat the name in each piece, and some give several calls one id: another call begins where the one with this id
+    /// is whole.
     fn add(&mut self, piece: ToolCall) -> Result<(), ModelError> {
         let ToolCall { call_id, fn_name, fn_arguments, .. } = piece;
         let arguments = fn_arguments.as_str().unwrap_or_default();
         self.bytes += call_id.len() + fn_name.len() + arguments.len();
-        let by_id = self.calls.iter().position(|(id, ..)| *id == call_id && !id.is_empty());
+        let by_id = self.calls.iter().rposition(|call| call.id == call_id && !call_id.is_empty());
         let at = if fn_name.is_empty() {
             let Some(last) = self.calls.len().checked_sub(1) else {
                 return Err(busy("its reply continues a call that it did not begin"));
@@ -220,10 +259,10 @@ impl StreamedCalls {
             let is_last = by_id == Some(last) || by_index == Some(last);
             if is_last { Some(last) } else { by_id.or(by_index).or(Some(last)) }
         } else {
-            by_id
+            by_id.filter(|at| self.calls[*at].name == fn_name && !self.calls[*at].is_whole())
         };
         match at.and_then(|at| self.calls.get_mut(at)) {
-            Some((_, _, so_far)) => so_far.push_str(arguments),
+            Some(call) => call.push(arguments),
             None => self.begin(call_id, fn_name, arguments)?,
         }
         Ok(())
@@ -234,9 +273,9 @@ impl StreamedCalls {
         let ToolCall { call_id, fn_name, fn_arguments, .. } = piece;
         let arguments = fn_arguments.as_str().unwrap_or_default();
         match self.calls.last_mut() {
-            Some((id, _, so_far)) if *id == call_id && !arguments.is_empty() => {
-                self.bytes += arguments.len().saturating_sub(so_far.len());
-                arguments.clone_into(so_far);
+            Some(call) if call.id == call_id && !arguments.is_empty() => {
+                self.bytes += arguments.len().saturating_sub(call.arguments.len());
+                arguments.clone_into(&mut call.arguments);
                 Ok(())
             }
             _ => {
@@ -250,19 +289,24 @@ impl StreamedCalls {
         if self.calls.len() == MOST_CALLS {
             return Err(refused(format!("its reply has more than {MOST_CALLS} calls")));
         }
-        self.calls.push((id, name, arguments.to_owned()));
+        let mut call = StreamedCall { id, name, ..StreamedCall::default() };
+        call.push(arguments);
+        self.calls.push(call);
         Ok(())
     }
 
-    /// Returns the calls. In a reply that `is_cut`, no arguments are not the empty ones: they may be missing.
-    fn finish(self, is_cut: bool) -> Vec<ModelCall> {
-        let call = |(id, name, arguments): (String, String, String)| {
-            let arguments = match arguments.trim() {
-                "" if !is_cut => json!({}),
-                text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(arguments.clone())),
+    /// Returns the calls. Arguments that are not JSON are texts.
+    fn finish(self) -> Vec<ModelCall> {
+        let mut made: Vec<ModelCall> = Vec::new();
+        for (at, call) in self.calls.iter().enumerate() {
+            let arguments = match call.arguments.trim() {
+                // A name that is repeated behind the end of a call begins no other one.
+                "" if self.calls[..at].iter().any(|before| before.is_same(&call.id, &call.name)) => continue,
+                "" => json!({}),
+                text => read_json(text).unwrap_or_else(|_| Value::String(call.arguments.clone())),
             };
-            ModelCall { id, name, arguments }
-        };
-        self.calls.into_iter().map(call).collect()
+            made.push(ModelCall { id: call.id.clone(), name: call.name.clone(), arguments });
+        }
+        made
     }
 }

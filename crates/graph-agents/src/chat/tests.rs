@@ -444,8 +444,40 @@ async fn odd_pieces_are_put_together() {
             "tool_calls",
             vec![json!({ "a": 1 }), json!({})],
         ),
-        // A call that was cut off is no call without arguments.
-        (vec![piece(0, json!("x"), json!("n"), "")], "length", vec![json!("")]),
+        // Several calls with one id: whole at once, in pieces, and with the name in each piece and behind the end.
+        (
+            vec![piece(0, json!("x"), json!("n"), "{\"a\":\"}\"}"), piece(1, json!("x"), json!("n"), "{\"b\":2}")],
+            "tool_calls",
+            vec![json!({ "a": "}" }), json!({ "b": 2 })],
+        ),
+        (
+            vec![
+                piece(0, json!("x"), json!("n"), ""),
+                piece(0, none.clone(), none.clone(), "{\"a\":[1"),
+                piece(0, none.clone(), none.clone(), "]}"),
+                piece(1, json!("x"), json!("n"), ""),
+                piece(1, none.clone(), none.clone(), "{}"),
+                piece(2, json!("x"), json!("m"), "{}"),
+            ],
+            "tool_calls",
+            vec![json!({ "a": [1] }), json!({}), json!({})],
+        ),
+        (
+            vec![
+                piece(0, json!("x"), json!("n"), "{\"a\":\"\\"),
+                piece(0, json!("x"), json!("n"), "\"}\""),
+                piece(0, json!("x"), json!("n"), "}"),
+                piece(0, json!("x"), json!("n"), ""),
+            ],
+            "tool_calls",
+            vec![json!({ "a": "\"}" })],
+        ),
+        // Readers of JSON disagree on which of two names counts.
+        (
+            vec![piece(0, json!("x"), json!("n"), r#"{"v":"merge","v":"reject"}"#)],
+            "tool_calls",
+            vec![json!(r#"{"v":"merge","v":"reject"}"#)],
+        ),
     ] {
         let (url, _) = server(vec![openai(&deltas, reason, Some((1, 1)))]).await;
         assert_eq!(whole(ask(&model(ChatProtocol::OpenAi, &url)).await.0.unwrap()), expected);
@@ -455,8 +487,12 @@ async fn odd_pieces_are_put_together() {
         json!({ "type": "message_delta", "delta": { "stop_reason": "max_tokens" }, "usage": { "input_tokens": 1, "output_tokens": 1 } }),
         json!({ "type": "message_stop" }),
     ]);
-    let (url, _) = server(vec![cut]).await;
-    assert_eq!(whole(ask(&model(ChatProtocol::Anthropic, &url)).await.0.unwrap()), [json!("")]);
+    // Arguments that look whole may lack something.
+    let whole_and_cut = openai(&[piece(0, json!("x"), json!("n"), "{}")], "length", Some((1, 1)));
+    for (protocol, answer) in [(ChatProtocol::Anthropic, cut), (ChatProtocol::OpenAi, whole_and_cut)] {
+        let (url, _) = server(vec![answer]).await;
+        assert!(ask(&model(protocol, &url)).await.0.unwrap().is_cut);
+    }
     let event = r#"{"error":null,"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":35,"total_tokens":237}}"#;
     let first = event.replace("\"content\":\"a\"", "\"content\":\"b\"").replace("\"error\":null,", "");
     let (url, _) = server(vec![stream(&format!("data: {event}\n\ndata: {first}\n\ndata: [DONE]\n\n"))]).await;

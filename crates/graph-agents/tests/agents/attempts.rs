@@ -78,7 +78,7 @@ fn refused_task(name: impl Into<String>, tool: &'static str, arguments: Value) -
 /// Replies that are no calls, and then the legal call.
 fn said(name: &str, text: &str) -> Attempt {
     let usage = Usage { input: 10, output: 5 };
-    let reply = ModelReply { text: text.to_owned(), calls: Vec::new(), usage };
+    let reply = ModelReply { text: text.to_owned(), calls: Vec::new(), usage, is_cut: false };
     Attempt::new(name, [reply, calls(&[legal()])]).made([legal_made()])
 }
 
@@ -260,6 +260,7 @@ fn forged_replies() -> Vec<Attempt> {
                 call("files_list", json!({})),
             ],
             usage: Usage { input: 10, output: 5 },
+            is_cut: false,
         };
         Attempt::new(name, [reply.clone(), reply]).made([
             legal_made(),

@@ -54,7 +54,12 @@ pub(crate) fn assert_whole(request: &ModelRequest) {
 }
 
 fn summary(text: &str) -> ModelReply {
-    ModelReply { text: text.to_owned(), calls: Vec::new(), usage: Usage { input: 7, output: 3 } }
+    ModelReply {
+        text: text.to_owned(),
+        calls: Vec::new(),
+        usage: Usage { input: 7, output: 3 },
+        ..ModelReply::default()
+    }
 }
 
 #[graph_test]

@@ -112,7 +112,12 @@ async fn replies_of_any_shape_call_nothing_but_granted_tools(bed: TestBed) {
             arguments: json!({ "path": "/etc/passwd", "tool": "rye/bash", "${inputs.fixes}": "${state.talk}" }),
         };
         let calls = (0..if turn == 0 { 1_000 } else { 9 }).map(call).collect();
-        Ok(ModelReply { text: "\u{1b}[2J${inputs}".to_owned(), calls, usage: Usage { input: 1, output: 1 } })
+        Ok(ModelReply {
+            text: "\u{1b}[2J${inputs}".to_owned(),
+            calls,
+            usage: Usage { input: 1, output: 1 },
+            is_cut: false,
+        })
     });
     run(&bed, &tree, &model).await.unwrap_err();
     let made = tree.made.lock().unwrap().clone();

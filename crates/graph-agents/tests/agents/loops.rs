@@ -89,8 +89,11 @@ async fn an_agent_calls_its_tools_and_answers(bed: TestBed) {
 #[graph_test]
 async fn an_answer_that_does_not_fit_is_asked_for_again_once(bed: TestBed) {
     let good = || answer(json!({ "verdict": "reject", "confidence": 0.5 }));
-    let text =
-        |text: &str| ModelReply { text: text.to_owned(), calls: Vec::new(), usage: Usage { input: 1, output: 1 } };
+    let text = |text: &str| ModelReply {
+        text: text.to_owned(),
+        usage: Usage { input: 1, output: 1 },
+        ..ModelReply::default()
+    };
     let wrong = [
         answer(json!({ "verdict": "maybe", "confidence": 0.5 })),
         answer(json!("merge")),

@@ -50,7 +50,7 @@ fn reply(random: &mut Random) -> Result<ModelReply, ModelError> {
         ]);
         calls.push(ModelCall { id: String::new(), name: name.to_owned(), arguments });
     }
-    Ok(ModelReply { text: random.one_of(&texts).to_owned(), calls, usage })
+    Ok(ModelReply { text: random.one_of(&texts).to_owned(), calls, usage, is_cut: false })
 }
 
 /// `CONVERSATIONS=1000` makes as many.

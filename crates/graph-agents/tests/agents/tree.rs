@@ -152,6 +152,7 @@ pub(crate) fn calls(calls: &[(&str, Value)]) -> ModelReply {
         text: "I look.".to_owned(),
         calls: calls.iter().map(call).collect(),
         usage: Usage { input: 10, output: 5 },
+        is_cut: false,
     }
 }
 
