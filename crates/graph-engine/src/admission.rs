@@ -3,6 +3,7 @@
 use crate::error::StartError;
 use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
+use crate::schema::{Invalid, validate};
 use crate::state::StateFields;
 use graph_model::capability::{Capability, Grants};
 use graph_model::name::GraphId;
@@ -105,7 +106,11 @@ pub(crate) fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dy
     let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch, others: Vec::new() };
     let mut state = machine.open(inputs).map_err(misfit)?;
     if let Some(schema) = &code.settings.schema {
-        crate::schema::validate(schema, &state.inputs().to_plain_value()).map_err(|invalid| invalid.of(code))?;
+        let graph = || code.id.to_string();
+        validate(schema, &state.inputs().to_plain_value()).map_err(|invalid| match invalid {
+            Invalid::Schema(reason) => StartError::Schema { graph: graph(), reason },
+            Invalid::Inputs(mismatch, others) => StartError::Inputs { graph: graph(), mismatch, others },
+        })?;
     }
     initialise(code, &mut *state).map_err(misfit)?;
     Ok(state)

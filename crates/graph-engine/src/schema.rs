@@ -1,20 +1,19 @@
-//! The rules of a graph for its inputs beyond their types: checked when a run starts, with the feature `schema`.
+//! Rules of schemas beyond types: checked where a value enters, with the feature `schema`.
 
 use std::fmt;
+#[cfg(feature = "schema")]
+use std::sync::OnceLock;
 
 use graph_model::value::{Mismatch, Value};
 
-use crate::error::StartError;
-use crate::graph::GraphTables;
-
-/// Whether this build can check inputs: the feature `schema`.
+/// Whether this build can check rules: the feature `schema`.
 pub const IS_THERE: bool = cfg!(feature = "schema");
 
-/// Why inputs cannot be used, or cannot be checked.
+/// Why a value cannot be used, or cannot be checked.
 #[derive(Debug)]
 pub enum Invalid {
-    /// The rules of the schema that inputs break: at least one.
-    Inputs(Vec<Mismatch>),
+    /// The first rule of the schema that the value breaks, and the others.
+    Inputs(Mismatch, Vec<Mismatch>),
     /// The schema cannot be used.
     Schema(String),
 }
@@ -22,28 +21,11 @@ pub enum Invalid {
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Inputs(broken) => {
-                let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
-                f.write_str(&broken.join("; "))
+            Self::Inputs(first, others) => {
+                write!(f, "{first}")?;
+                others.iter().try_for_each(|broken| write!(f, "; {broken}"))
             }
             Self::Schema(reason) => f.write_str(reason),
-        }
-    }
-}
-
-impl Invalid {
-    /// Converts it to the reason why a run of a graph does not start.
-    pub fn of(self, code: &GraphTables) -> StartError {
-        let graph = code.id.to_string();
-        match self {
-            Self::Schema(reason) => StartError::Schema { graph, reason },
-            Self::Inputs(mut broken) if !broken.is_empty() => {
-                let mismatch = broken.remove(0);
-                StartError::Inputs { graph, mismatch, others: broken }
-            }
-            Self::Inputs(_) => {
-                StartError::Schema { graph, reason: "the schema refuses them without a reason".to_owned() }
-            }
         }
     }
 }
@@ -52,37 +34,65 @@ impl Invalid {
 #[cfg(feature = "schema")]
 const MOST: usize = 10;
 
-/// Checks that no input breaks a rule of `schema`, which the compiler derived from `config_schema`: it has rules without
-/// types. A null field counts as absent, as it does everywhere.
-///
-/// # Errors
-///
-/// The rules that are broken, ten at most. Each has its place but not the value, which may be a secret.
-#[cfg(feature = "schema")]
-pub fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
-    use jsonschema::PatternOptions;
-
-    let validator = jsonschema::draft202012::options()
-        .should_validate_formats(true)
-        .should_ignore_unknown_formats(false)
-        // The `regex` crate needs time in proportion to the text; with the other engine, an input could block a run.
-        .with_pattern_options(PatternOptions::regex())
-        .build(schema)
-        .map_err(|error| Invalid::Schema(error.to_string()))?;
-    let inputs = graph_model::field::without_nulls(inputs.clone());
-    let broken: Vec<Mismatch> =
-        validator.iter_errors(&inputs).take(MOST).map(|error| mismatch(schema, &error)).collect();
-    if broken.is_empty() { Ok(()) } else { Err(Invalid::Inputs(broken)) }
+/// The rules of a schema. They are made ready when a value is first checked.
+#[derive(Debug)]
+pub struct SchemaRules {
+    #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "nothing is checked"))]
+    schema: Value,
+    #[cfg(feature = "schema")]
+    ready: OnceLock<Result<jsonschema::Validator, String>>,
 }
 
-/// Refuses all inputs: this build cannot check them.
+impl SchemaRules {
+    /// The rules of a schema that the compiler derived from one in a file: it has rules without types.
+    pub fn new(schema: Value) -> Self {
+        Self {
+            schema,
+            #[cfg(feature = "schema")]
+            ready: OnceLock::new(),
+        }
+    }
+
+    /// Checks that a value breaks no rule. A null field counts as absent, as it does everywhere.
+    ///
+    /// # Errors
+    ///
+    /// The rules that are broken, ten at most. Each has its place but not the value, which may be a secret.
+    #[cfg(feature = "schema")]
+    pub fn check(&self, value: Value) -> Result<(), Invalid> {
+        let ready = self.ready.get_or_init(|| {
+            jsonschema::draft202012::options()
+                .should_validate_formats(true)
+                .should_ignore_unknown_formats(false)
+                // The `regex` crate needs time in proportion to the text; with the other engine, a value could block a run.
+                .with_pattern_options(jsonschema::PatternOptions::regex())
+                .build(&self.schema)
+                .map_err(|error| error.to_string())
+        });
+        let ready = ready.as_ref().map_err(|reason| Invalid::Schema(reason.clone()))?;
+        let value = graph_model::field::without_nulls(value);
+        let mut broken = ready.iter_errors(&value).take(MOST).map(|error| mismatch(&self.schema, &error));
+        broken.next().map_or(Ok(()), |first| Err(Invalid::Inputs(first, broken.collect())))
+    }
+
+    /// Refuses every value: this build cannot check it.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    #[cfg(not(feature = "schema"))]
+    pub fn check(&self, _: Value) -> Result<(), Invalid> {
+        Err(Invalid::Schema("`graph-runtime` was built without its feature `schema`".into()))
+    }
+}
+
+/// Checks that a value breaks no rule of a schema that is needed once.
 ///
 /// # Errors
 ///
-/// Always.
-#[cfg(not(feature = "schema"))]
-pub fn validate(_: &Value, _: &Value) -> Result<(), Invalid> {
-    Err(Invalid::Schema("`graph-runtime` was built without its feature `schema`".into()))
+/// As [`SchemaRules::check`].
+pub fn validate(schema: &Value, value: &Value) -> Result<(), Invalid> {
+    SchemaRules::new(schema.clone()).check(value.clone())
 }
 
 #[cfg(feature = "schema")]
@@ -112,10 +122,7 @@ mod tests {
     fn said(schema: &Value, inputs: &Value) -> Option<String> {
         match validate(schema, inputs) {
             Ok(()) => None,
-            Err(Invalid::Inputs(broken)) => {
-                let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
-                Some(broken.join("; "))
-            }
+            Err(invalid @ Invalid::Inputs(..)) => Some(invalid.to_string()),
             Err(Invalid::Schema(reason)) => Some(format!("schema: {reason}")),
         }
     }

@@ -387,12 +387,7 @@ pub fn conforming(machine: &dyn Machine, name: &str, value: Value) -> Result<Val
     match rules(code, &name).map(|rules| schema::validate(rules, &value)) {
         None | Some(Ok(())) => Ok(value),
         Some(Err(Invalid::Schema(reason))) => Err(SignalError::Schema { graph, name, reason }),
-        Some(Err(Invalid::Inputs(broken))) => match broken.into_iter().next() {
-            Some(mismatch) => Err(SignalError::Value { graph, name, mismatch }),
-            None => {
-                Err(SignalError::Schema { graph, name, reason: "the schema refuses it without a reason".to_owned() })
-            }
-        },
+        Some(Err(Invalid::Inputs(mismatch, _))) => Err(SignalError::Value { graph, name, mismatch }),
     }
 }
 

@@ -224,16 +224,15 @@ impl RuntimeServices {
     pub(crate) async fn can_wait(&self, machine: &dyn Machine, begin: &Begin) -> Result<(), StartError> {
         let code = tables(machine.graph());
         let graph = || code.id.to_string();
-        if !code.can_wait && begin.pauses.is_empty() {
-            return self.has_store_for(machine);
-        }
         let asks = || code.nodes.iter().filter_map(|node| node.wait()?.ask.as_ref());
         let of_answers = || asks().any(|ask| ask.schema.is_some());
         let of_signals = || code.settings.signals.values().any(|signal| signal.schema.is_some());
-        if !schema::IS_THERE && (of_signals() || of_answers()) {
-            let reason =
-                "its signals or answers have rules, which need the feature `schema` of `graph-runtime`".to_owned();
-            return Err(StartError::Schema { graph: graph(), reason });
+        if !schema::IS_THERE && (!code.settings.rules.is_empty() || of_signals() || of_answers()) {
+            let reason = "its tools, signals or answers have rules, which need the feature `schema` of `graph-runtime`";
+            return Err(StartError::Schema { graph: graph(), reason: reason.to_owned() });
+        }
+        if !code.can_wait && begin.pauses.is_empty() {
+            return self.has_store_for(machine);
         }
         let store = self.store.as_ref().ok_or_else(|| StartError::NoStore { graph: graph() })?;
         if begin.parent.is_some() && begin.address.is_none() {

@@ -1,6 +1,7 @@
 //! Callers of tools, and the arguments of a call.
 
 use std::any::Any;
+use std::fmt::Display;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -109,7 +110,7 @@ pub struct Request {
 }
 
 /// Says that the parameters of a call do not fit its tool.
-pub fn unfit_parameters(tool: &str, mismatch: &Mismatch) -> String {
+pub fn unfit_parameters(tool: &str, mismatch: &dyn Display) -> String {
     format!("the parameters of `{tool}` do not fit: {mismatch}")
 }
 

@@ -300,6 +300,9 @@ pub struct Settings {
     /// contract, a tool counts as another tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contracts: BTreeMap<u16, String>,
+    /// The rules of the contracts of tools beyond types, by the tools' indices.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rules: BTreeMap<u16, ToolRules>,
     /// The digest of the graph's meaning, which the compiler computes: runs continue under another text of the graph that has the
     /// same. `None` in a program that was written by hand, whose runs continue under the digest of its text only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -330,6 +333,7 @@ impl Default for Settings {
             entries: BTreeMap::new(),
             trusted_inputs: false,
             contracts: BTreeMap::new(),
+            rules: BTreeMap::new(),
             meaning: None,
         }
     }
@@ -814,6 +818,18 @@ pub struct SignalRules {
     /// The schema of its value, if it says more than the type does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
+}
+
+/// The rules of a tool's contract beyond types.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToolRules {
+    /// The schema of its parameters, if it says more than their types do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub params: Option<serde_json::Value>,
+    /// The schema of its result, if it says more than the type does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<serde_json::Value>,
 }
 
 /// How a failed call is retried, with the same idempotency key.

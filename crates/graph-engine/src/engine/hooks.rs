@@ -256,10 +256,12 @@ impl StepContext {
         slot.call.begin(node, request.tool, step, 1);
         let (hook, untrusted) = (Some(hook.name.clone()), hook.untrusted.clone());
         slot.call.more = Some(Box::new(More { hook, untrusted, ..More::default() }));
+        let unfit = |reason: &dyn std::fmt::Display| Failure::permanent(format!("its parameters do not fit: {reason}"));
+        tool.accepts(&mut request.arguments).map_err(|invalid| unfit(&invalid))?;
         let calling = slot
             .tool_caller
             .call(request.tool, &mut request.arguments, &slot.call)
-            .map_err(|mismatch| Failure::permanent(format!("its parameters do not fit: {mismatch}")))?;
+            .map_err(|mismatch| unfit(&mismatch))?;
         self.bounded(Some(HOOK_TIME), GuardedCall(calling)).await??;
         let answer = slot.tool_caller.outcome();
         if let Some(run_secrets) = &self.run_secrets {
@@ -267,7 +269,7 @@ impl StepContext {
         }
         match failed(true, answer) {
             Some(failure) if Control::read(answer).is_none() => Err(failure),
-            _ => Ok(answer.to_plain_value()),
+            _ => tool.returns(answer).map(|()| answer.to_plain_value()),
         }
     }
 

@@ -241,6 +241,8 @@ impl StepContext {
                 self.bounded(node.timeout, items).await?.map(Some)
             }
             Executor::Program => {
+                tool.accepts(&mut request.arguments)
+                    .map_err(|invalid| Failure::permanent(unfit_parameters(tool.name(), &invalid)))?;
                 let id = request.id.as_ref().or(tool.id.as_ref());
                 let is_thread = id.is_some_and(|id| id.as_str() == THREAD_DIRECTIVE);
                 let thread = is_thread.then(|| {

@@ -12,7 +12,7 @@ use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
 use graph_model::program::{
     self, EntryBranch, EntryPoint, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnBranchError, OnNoMatch, RETRIES,
-    Settings,
+    Settings, ToolRules,
 };
 use graph_model::template::{self, Template};
 use graph_model::term;
@@ -29,6 +29,7 @@ use crate::graph::node::{
     CompiledKind, CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, CompiledWait, Does, EdgeCondition,
     ListRoute, PathBase, ResolvedPath, TextPiece, ValueRoute,
 };
+use crate::schema::SchemaRules;
 
 /// Resolves a graph.
 pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
@@ -51,7 +52,8 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
     let patterns: Result<Vec<_>, _> = graph.permissions.iter().map(Pattern::new).collect();
     let permissions = Grants::new(patterns.map_err(|error| say(&error))?);
     let id = GraphId::new(graph.id).map_err(|error| say(&error))?;
-    let tools: Vec<CompiledTool> = tools.into_iter().map(load_tool).collect::<Result<_, _>>()?;
+    let load_tool = |(at, tool)| load_tool(tool, settings.rules.get(&at).cloned().unwrap_or_default());
+    let tools: Vec<CompiledTool> = (0..).zip(tools).map(load_tool).collect::<Result<_, _>>()?;
     let facts = GraphFacts {
         id: id.clone(),
         nodes: nodes.iter().map(|node| node.name.clone()).collect(),
@@ -254,9 +256,12 @@ impl Loader<'_> {
     fn facts(&self, name: &str, body: &NodeBody, settings: &Settings) -> Result<NodeFacts, String> {
         let answers = |tool| self.tools.get(usize::from(tool)).is_some_and(ToolIr::answers);
         let found = NodeFacts::of(body, answers, settings.on_error);
+        // The fast path checks no rules.
+        let is_ruled = body.does.tool().is_some_and(|tool| settings.rules.contains_key(&tool));
+        let slow = |facts: NodeFacts| NodeFacts { fast: facts.fast && !is_ruled, ..facts };
         match body.facts {
-            None => Ok(found),
-            Some(said) if said.cover(found) => Ok(said),
+            None => Ok(slow(found)),
+            Some(said) if said.cover(found) => Ok(slow(said)),
             Some(said) => Err(format!("node `{name}` is said to be {said:?}, and is {found:?}")),
         }
     }
@@ -564,7 +569,7 @@ fn check_start(graph: &GraphTables) -> Result<(), String> {
     led.map_or(Ok(()), |node| Err(format!("node `{}` leads to the start of several nodes", node.name)))
 }
 
-fn load_tool(tool: ToolIr) -> Result<CompiledTool, String> {
+fn load_tool(tool: ToolIr, rules: ToolRules) -> Result<CompiledTool, String> {
     let free = tool.id.starts_with(INTERNAL);
     let id = (!tool.id.is_empty()).then(|| ItemId::new(tool.id)).transpose().map_err(|error| error.to_string())?;
     let capability = id.as_ref().filter(|_| !free).map(|id| Capability::new(tool.verb, tool.item, Some(id)));
@@ -578,6 +583,8 @@ fn load_tool(tool: ToolIr) -> Result<CompiledTool, String> {
         params,
         typed: tool.typed,
         nests: tool.nests,
+        params_rules: rules.params.map(SchemaRules::new),
+        result_rules: rules.result.map(SchemaRules::new),
     })
 }
 

@@ -13,8 +13,12 @@ use graph_model::program::{
 use graph_model::reducer::{Keep, Reducer};
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
-use graph_model::value::Value;
+use graph_model::value::{Value, View};
 use regex::Regex;
+
+use crate::failure::Failure;
+use crate::schema::{self, Invalid, SchemaRules};
+use crate::tool_caller::Arguments;
 
 /// A key of the state.
 #[derive(Debug)]
@@ -71,9 +75,30 @@ pub struct CompiledTool {
     pub typed: bool,
     /// Whether its result may be nested to any depth.
     pub nests: bool,
+    /// The rules for its parameters beyond their types.
+    pub params_rules: Option<SchemaRules>,
+    /// The rules for its result beyond its type.
+    pub result_rules: Option<SchemaRules>,
 }
 
 impl CompiledTool {
+    /// Fails if the arguments of a call break rules of the tool. A build that cannot check rules begins no run that has some.
+    pub fn accepts(&self, arguments: &mut Arguments) -> Result<(), Invalid> {
+        let Some(rules) = self.params_rules.as_ref().filter(|_| schema::IS_THERE) else { return Ok(()) };
+        let values = arguments.values_mut().iter().cloned();
+        rules.check(match &self.params {
+            Some(names) => names.iter().cloned().zip(values).collect(),
+            None => values.last().unwrap_or_default(),
+        })
+    }
+
+    /// Fails if a result breaks rules of the tool.
+    pub fn returns(&self, result: View<'_>) -> Result<(), Box<Failure>> {
+        let Some(rules) = self.result_rules.as_ref().filter(|_| schema::IS_THERE) else { return Ok(()) };
+        let unfit = |invalid| Failure::permanent(format!("the result of `{}` does not fit: {invalid}", self.name()));
+        Ok(rules.check(result.to_plain_value()).map_err(unfit)?)
+    }
+
     /// Whether the id of the item that its calls execute is known only at each call, so that it may be a graph's.
     pub fn is_computed(&self) -> bool {
         self.by == Executor::Program && self.id.is_none()

@@ -49,7 +49,7 @@ pub fn judge(tool: &CompiledTool, outcome: View<'_>) -> Result<Option<Value>, Bo
     if tool.typed {
         return match failed(tool.nests, outcome) {
             Some(failure) => Err(failure),
-            None => Ok(None),
+            None => tool.returns(outcome).map(|()| None),
         };
     }
     let value = unwrap(outcome.to_value());

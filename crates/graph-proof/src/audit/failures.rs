@@ -10,8 +10,8 @@ use std::sync::Arc;
 use graph_engine::StartError;
 use graph_engine::admission::{accepts_inputs, not_granted, required_environment};
 use graph_engine::failure::Category;
-use graph_engine::graph::{Asks, CompiledNode, tables};
-use graph_engine::machine::Machine;
+use graph_engine::graph::{Asks, CompiledNode, CompiledTool, tables};
+use graph_engine::machine::{Machine, unfit_parameters};
 use graph_engine::schema;
 use graph_engine::step::{
     NO_GRAPH, OVERDUE, TOO_DEEP, check_shared, exceeded, is_computed, is_nested_id, most_extended, no_spaces,
@@ -269,12 +269,20 @@ impl Replayer<'_> {
             }
             // It is not known which parameters the call had.
             _ if called.node.asks_memory => Prospects { own: Vec::new(), asks: true, succeeds: true },
-            _ => match self.tool_caller.borrow().refusal(request.tool, request.id.as_ref(), &mut request.arguments) {
+            _ => match self.refusal(tool, request) {
                 Some(refusal) => Prospects::only([refusal]),
                 // A tool may use a text of the engine and mean something else by it.
                 None => Prospects { own: Vec::new(), asks: true, succeeds: true },
             },
         }
+    }
+
+    /// Returns why a call of a tool is sure to fail before the tool is asked.
+    fn refusal(&self, tool: &CompiledTool, request: &mut Request) -> Option<String> {
+        if let Err(invalid) = tool.accepts(&mut request.arguments) {
+            return Some(unfit_parameters(tool.name(), &invalid));
+        }
+        self.tool_caller.borrow().refusal(request.tool, request.id.as_ref(), &mut request.arguments)
     }
 
     /// Returns the possible outcomes of the call of a graph; `timeout` is the failure of a call that takes too long.

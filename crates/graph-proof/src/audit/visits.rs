@@ -365,7 +365,7 @@ impl Replayer<'_> {
         }
         let mut tool_caller = self.tool_caller.borrow_mut();
         match tool_caller.restore(index, value.clone()) {
-            Ok(()) if tool_caller.outcome().to_plain_value() == *value => Ok(()),
+            Ok(()) if tool_caller.outcome().to_plain_value() == *value && tool.returns(value.view()).is_ok() => Ok(()),
             _ => refuse(),
         }
     }
