@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use graph_definition::definition::{Contract, ValueSchema};
 use graph_definition::source::SourceFile;
 use graph_model::mcp::McpTool;
-use graph_model::program::{Executor, ItemType, Kind, NodeBody, Settings, Verb};
+use graph_model::program::{Executor, ItemType, Kind, NodeBody, Settings, ToolRules, Verb};
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
@@ -273,6 +274,14 @@ pub struct TypedTool {
     pub params: Option<Vec<TypedField>>,
     /// The type of its result.
     pub result: Type,
+    /// The rules of its contract beyond types. A graph checks its inputs itself.
+    pub rules: ToolRules,
+}
+
+/// Returns the rules of a contract beyond types.
+pub(crate) fn rules_of(contract: &Contract) -> ToolRules {
+    let result = contract.result.as_ref().and_then(ValueSchema::beyond_types);
+    ToolRules { params: contract.params.beyond_types(), result }
 }
 
 /// A function of the program that combines the writes to channels.

@@ -158,7 +158,16 @@ impl Meaning<'_> {
         // A changed contract has other types, or another text with the same meaning. Its digest belongs to the cache. Callers may have to
         // vouch for inputs of a run, which changes nothing of the run.
         let Settings {
-            signals, channels, by_branch, keep, entries, trusted_inputs: _, contracts: _, meaning: _, ..
+            signals,
+            channels,
+            by_branch,
+            keep,
+            entries,
+            trusted_inputs: _,
+            contracts: _,
+            rules: _,
+            meaning: _,
+            ..
         } = settings;
         let own = Settings::default();
         let Secrets { inputs, keys, tools, signals: received, answers, output } = secrets;
@@ -238,7 +247,8 @@ impl Meaning<'_> {
             .set("id", Value::from(id.as_str()))
             .set("verb", plain(verb))
             .set("item", plain(item))
-            .set("by", by_name);
+            .set("by", by_name)
+            .set("rules", self.graph.settings.rules.get(&at).map(plain));
         let of = self.interface.tools.get(usize::from(at));
         let is_runtimes = of.is_some_and(|of| of.builtin && of.subprocess.is_none() && of.mcp.is_none());
         if *by != Executor::Program || is_runtimes {

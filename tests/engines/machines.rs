@@ -108,6 +108,7 @@ graph!("tests/engines/graphs/retry_by_the_control_tool.yaml");
 graph!("tests/engines/graphs/retry_what_is_transient_by_itself.yaml");
 graph!("tests/engines/graphs/retry_with_jitter.yaml");
 graph!("tests/engines/graphs/routes_by_a_value.yaml");
+graph!("tests/engines/graphs/rules_of_contracts.yaml");
 graph!("tests/engines/graphs/saga_with_compensation.yaml");
 graph!("tests/engines/graphs/scraper_pipeline.yaml");
 graph!("tests/engines/graphs/secrets_are_kept.yaml");
@@ -487,6 +488,9 @@ super::all_machines! {
     }
     "routes_by_a_value" routes_by_a_value RoutesByAValue {
         test_any(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "rules_of_contracts" rules_of_contracts RulesOfContracts {
+        shop_capped(rules_of_contracts::ShopCapped { cents: "cents", notes: "notes" }) -> rules_of_contracts::ShopCappedResult;
     }
     "saga_with_compensation" saga_with_compensation SagaWithCompensation {
         trip_book(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

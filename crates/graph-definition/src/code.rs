@@ -210,11 +210,11 @@ codes! {
          another name.";
     BAD_SCHEMA = "G0035", "a schema that cannot be used",
         "`config_schema` and `result_schema` are written in a part of JSON Schema: `type`, `properties`, `required`, \
-         `items`, `additionalProperties`, `enum`, `default`, `title`, `description`, `examples`. The `config_schema` of a \
-         graph may also have rules: `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `multipleOf`, \
-         `minLength`, `maxLength`, `pattern`, `format`, `minItems`, `maxItems`, `uniqueItems`, `minProperties`, \
-         `maxProperties`, `const`. The runtime checks these when a run starts. Any other keyword is an error, because it \
-         would be ignored.";
+         `items`, `additionalProperties`, `enum`, `default`, `title`, `description`, `examples`. They may also have rules: \
+         `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `multipleOf`, `minLength`, `maxLength`, `pattern`, \
+         `format`, `minItems`, `maxItems`, `uniqueItems`, `minProperties`, `maxProperties`, `const`. The runtime checks \
+         these when a run starts, before a tool is called, and when its result arrives. The contract of a reducer has no \
+         rules, since nothing would check them. Any other keyword is an error, because it would be ignored.";
     NOT_SUPPORTED = "G0036", "a part of the format that this version does not support",
         "The field belongs to the state-graph format, but this version of the compiler does not support it. It refuses the \
          field rather than ignore it. Remove the field.";
@@ -343,10 +343,10 @@ codes! {
          the outer graph do not cover the needs of the nested one, so its run could not begin, and the node would fail. \
          Add the missing capabilities to the permissions of the outer graph.";
 
-    REFUSED_INPUT = "G0136", "an input that the nested graph refuses",
-        "The graph that the action runs restricts its input with a rule, such as `maxLength` or `minimum`. The given value \
-         breaks the rule, or it is an input of the outer graph whose own rules allow no value that fits both. The nested \
-         run could not begin, and the node would fail. Give another value, or change one of the rules.";
+    REFUSED_INPUT = "G0136", "a parameter that the tool refuses, or an input that the nested graph refuses",
+        "The contract of the tool, or the graph that the action runs, restricts the value with a rule, such as `maxLength` \
+         or `minimum`. The given value breaks the rule, or it is an input of the graph whose own rules allow no value that \
+         fits both. The call would not be made, and the node would fail. Give another value, or change one of the rules.";
     DENIED_ID = "G0137"(Warn), "a computed id that the permissions do not cover",
         "The `item_id` is computed from words of an `enum`, so all its possible values are known, and `permissions` does \
          not grant one of them. A run that computes that id is denied the call. Grant the id, or remove the word from the \

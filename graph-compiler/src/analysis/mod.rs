@@ -56,7 +56,9 @@ use types::{LeastLength, StateTypes};
 pub use reads::Site;
 pub use types_at::TypesAt;
 
-use crate::graph::{ApprovingAnswers, Exit, InnerGraph, Interface, TypedKey, TypedReducer, TypedSignal, TypedTool};
+use crate::graph::{
+    ApprovingAnswers, Exit, InnerGraph, Interface, TypedKey, TypedReducer, TypedSignal, TypedTool, rules_of,
+};
 use crate::items::{InnerKey, Items};
 use crate::types::{Type, TypeKind};
 
@@ -196,6 +198,7 @@ impl<'d> Analysis<'d> {
             // A graph takes its inputs as one object.
             params: tool.contract.and_then(|contract| fields(&Type::of_schema(&contract.params))),
             result: tool.result.clone().plain(),
+            rules: tool.contract.filter(|_| tool.graph.is_none()).map(rules_of).unwrap_or_default(),
         };
         let signal = |signal: &SignalDefinition| TypedSignal {
             name: signal.name.to_string(),

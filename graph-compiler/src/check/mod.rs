@@ -66,7 +66,7 @@ use graph_definition::verify::{DefinitionOrigin, VerifiedSource};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
 use graph_model::program::{
-    self, Each, Executor, Hook, ItemType, NodeBody, NodeFacts, Quorum, Rest, Settings, SignalRules, Verb,
+    self, Each, Executor, Hook, ItemType, NodeBody, NodeFacts, Quorum, Rest, Settings, SignalRules, ToolRules, Verb,
 };
 use graph_model::untrusted::Untrusted;
 
@@ -75,7 +75,7 @@ use crate::analysis::calls::{Caller, needs};
 use crate::analysis::facts;
 use crate::analysis::joins::NodeJoin;
 use crate::analysis::reads::Site;
-use crate::graph::{CheckedGraph, CheckedNode, Interface, TypedTool};
+use crate::graph::{CheckedGraph, CheckedNode, Interface, TypedTool, rules_of};
 use crate::items::Items;
 use crate::levels::Levels;
 use crate::types::{Type, TypeKind};
@@ -220,6 +220,7 @@ pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> TypedTool {
             _ => None,
         },
         result: result.map_or_else(Type::any, Type::of_schema),
+        rules: rules_of(contract),
     }
 }
 
@@ -231,6 +232,8 @@ fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interfac
     let required = interface.inputs.iter().flatten().filter(|field| field.is_required());
     let required: Vec<String> = required.map(|field| field.name.clone()).collect();
     let secrets = secrets::of(analysis, &interface.output);
+    let rules = (0_u16..).zip(&interface.tools).map(|(at, tool)| (at, tool.rules.clone()));
+    let rules = rules.filter(|(_, rules)| *rules != ToolRules::default()).collect();
     let facts = facts::of_nodes(&analysis.model);
     let nodes = definition.nodes.iter().zip(facts).enumerate();
     let nodes = nodes.map(|(at, (node, facts))| build_node(analysis, at, node, facts, guards));
@@ -275,6 +278,7 @@ fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interfac
                 .collect(),
             trusted_inputs: definition.inputs.as_ref().is_some_and(|inputs| inputs.has_sink() || inputs.has_guarded()),
             contracts: cached::contracts(analysis),
+            rules,
             ..definition.settings.clone()
         },
         needs: needs(definition),

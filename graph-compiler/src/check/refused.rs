@@ -1,29 +1,58 @@
-//! The inputs of a nested graph satisfy its rules beyond their types.
+//! The parameters of a tool, and the inputs of a nested graph, satisfy its rules beyond their types.
 
-use graph_definition::definition::{SchemaKind, SchemaRule, TermDefinition, TermKind, ValueSchema};
+use graph_definition::definition::{
+    CallDefinition, SchemaKind, SchemaRule, Spanned, TermDefinition, TermKind, ValueSchema,
+};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
 use graph_model::path::Path;
 use graph_model::template::Template;
+use graph_model::value::Value;
 
 use crate::analysis::Analysis;
+use crate::analysis::calls::{TaskCall, TaskInputs};
+use crate::analysis::reads::Site;
+use crate::items::TaskTarget;
+use crate::types::TypeKind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    for (_, call) in analysis.model.calls() {
-        let Some(graph) = analysis.model.tool(call).graph else { continue };
-        let Some(schema) = &graph.schema else { continue };
+    for (caller, call) in analysis.model.calls() {
+        check_task(analysis, (caller.site(), call), diagnostics);
+        let tool = analysis.model.tool(call);
+        let (schema, asks, file) = match (tool.graph, tool.contract) {
+            (Some(graph), _) => (graph.schema.as_ref(), "graph", &graph.file),
+            (None, Some(contract)) => (Some(&contract.params), "contract", &contract.source.name),
+            (None, None) => continue,
+        };
+        let Some(schema) = schema else { continue };
         let whose = call.shown().to_string();
-        InputCheck { analysis, file: &graph.file }.check(&call.params, schema, &whose, diagnostics);
+        ValueCheck { analysis, site: caller.site(), asks, file }.check(&call.params, schema, &whose, diagnostics);
     }
 }
 
-/// The inputs of a call of a nested graph.
-struct InputCheck<'f, 'd> {
+/// Checks the inputs of the task that a call starts, as if a node called what it runs.
+fn check_task(analysis: &Analysis<'_>, (site, call): ((usize, Site), &CallDefinition), diagnostics: &mut Diagnostics) {
+    let Some(TaskCall { name: Some(name), inputs, .. }) = analysis.model.task(call) else { return };
+    let Some(TaskTarget::Found(item)) = analysis.model.started(&name) else { return };
+    let Some(schema) = &item.schema else { return };
+    let (check, whose) = (ValueCheck { analysis, site, asks: "task", file: &item.file }, format!("`{}`", item.id));
+    match inputs {
+        TaskInputs::Fields(given) => check.fields(&given, schema, &whose, diagnostics),
+        TaskInputs::Whole(term) => check.check(term, schema, &whose, diagnostics),
+        TaskInputs::Unknown => {}
+    }
+}
+
+/// The parameters of a call of a tool, or the inputs of a nested graph.
+struct ValueCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
-    /// The graph's file.
+    site: (usize, Site),
+    /// The owner of the rules: the graph, the contract or the task.
+    asks: &'static str,
+    /// Its file.
     file: &'f str,
 }
 
-impl InputCheck<'_, '_> {
+impl ValueCheck<'_, '_> {
     fn check(&self, term: &TermDefinition, schema: &ValueSchema, whose: &str, diagnostics: &mut Diagnostics) {
         let broken = match &term.kind {
             TermKind::Unreadable => None,
@@ -36,8 +65,12 @@ impl InputCheck<'_, '_> {
                 schema.rules.iter().find(|rule| counts.contains(&rule.keyword) && !rule.holds(&value))
             }
             TermKind::Template { template: Template::Whole(expression), .. } => {
-                if let [path] = expression.paths.as_slice() {
-                    self.compare(term, path, schema, whose, diagnostics);
+                let is_said = match expression.paths.as_slice() {
+                    [path] => self.compare(term, path, schema, whose, diagnostics),
+                    _ => false,
+                };
+                if !is_said {
+                    self.check_known(term, schema, whose, diagnostics);
                 }
                 None
             }
@@ -48,15 +81,33 @@ impl InputCheck<'_, '_> {
         }
     }
 
+    /// Reports a value of which all that it can be is known, and breaks rules.
+    fn check_known(&self, term: &TermDefinition, schema: &ValueSchema, whose: &str, diagnostics: &mut Diagnostics) {
+        if schema.rules.is_empty() {
+            return;
+        }
+        let (node, site) = self.site;
+        let ty = self.analysis.type_env().type_of_term(node, site, term);
+        let values = match (&ty.kind, ty.known.values) {
+            // A null is left out.
+            _ if ty.nullable => return,
+            (TypeKind::Enum(words), None) => words.iter().map(|word| Value::from(word.as_str())).collect(),
+            (_, values) => values.unwrap_or_default(),
+        };
+        let breaks = |value| schema.rules.iter().find(|rule| !rule.holds(value));
+        let broken: Option<Vec<&SchemaRule>> = values.iter().map(breaks).collect();
+        if let (Some([rule, ..]), [value, ..]) = (broken.as_deref(), values.as_slice()) {
+            let label = match values.len() {
+                1 => format!("is {value}, which breaks `{rule}`"),
+                count => format!("is one of {count} values, each of which breaks a rule, as {value} breaks `{rule}`"),
+            };
+            self.report(term, rule, whose, diagnostics).label(label);
+        }
+    }
+
     fn inside(&self, term: &TermDefinition, schema: &ValueSchema, whose: &str, diagnostics: &mut Diagnostics) {
         match (&term.kind, &schema.kind) {
-            (TermKind::Object(given), SchemaKind::Object(properties)) => {
-                for (key, term) in given {
-                    if let Some(property) = properties.iter().find(|property| property.name.value == key.value) {
-                        self.check(term, &property.schema, &format!("`{}` of {whose}", key.value), diagnostics);
-                    }
-                }
-            }
+            (TermKind::Object(given), SchemaKind::Object(_)) => self.fields(given, schema, whose, diagnostics),
             (TermKind::Object(given), SchemaKind::Map(values)) => {
                 for (key, term) in given {
                     self.check(term, values, &format!("`{}` in {whose}", key.value), diagnostics);
@@ -69,7 +120,21 @@ impl InputCheck<'_, '_> {
         }
     }
 
-    /// Compares the rules of an input with those of the input of this graph whose value it gets.
+    fn fields(
+        &self,
+        given: &[(Spanned<String>, TermDefinition)],
+        schema: &ValueSchema,
+        whose: &str,
+        diagnostics: &mut Diagnostics,
+    ) {
+        for (key, term) in given {
+            if let Some(property) = schema.properties().find(|property| property.name.value == key.value) {
+                self.check(term, &property.schema, &format!("`{}` of {whose}", key.value), diagnostics);
+            }
+        }
+    }
+
+    /// Compares the rules of a value with those of the input of this graph that it is. Returns whether it reports something.
     fn compare(
         &self,
         term: &TermDefinition,
@@ -77,8 +142,8 @@ impl InputCheck<'_, '_> {
         schema: &ValueSchema,
         whose: &str,
         diagnostics: &mut Diagnostics,
-    ) {
-        let Some(own) = self.analysis.model.schema_of_input(path) else { return };
+    ) -> bool {
+        let Some(own) = self.analysis.model.schema_of_input(path) else { return false };
         let constant = own.rules.iter().find(|rule| rule.keyword == "const");
         let breaks = |constant: &&SchemaRule| schema.rules.iter().find(|rule| !rule.holds(&constant.value));
         let both = constant.and_then(|constant| Some((constant, breaks(&constant)?))).or_else(|| own.excludes(schema));
@@ -88,6 +153,7 @@ impl InputCheck<'_, '_> {
                 .label(format!("no value keeps both `{own}` and `{rule}`"))
                 .related(place, format!("`{path}` is declared with `{own}`"));
         }
+        both.is_some()
     }
 
     fn report<'r>(
@@ -97,9 +163,9 @@ impl InputCheck<'_, '_> {
         whose: &str,
         diagnostics: &'r mut Diagnostics,
     ) -> &'r mut Diagnostic {
-        let message = format!("{whose} is refused: the graph asks for `{rule}`");
+        let message = format!("{whose} is refused: the {} asks for `{rule}`", self.asks);
         let diagnostic = diagnostics.error(code::REFUSED_INPUT, self.analysis.model.place(&term.span), message);
-        diagnostic.note(format!("the graph is `{}`", self.file));
+        diagnostic.note(format!("the {} is `{}`", self.asks, self.file));
         diagnostic
     }
 }

@@ -122,6 +122,7 @@ fn each_leaf_of_the_settings_counts() {
         "on_max_steps",
         "on_no_match",
         "required",
+        "rules",
         "schema",
         "secrets",
         "signals",

@@ -37,6 +37,7 @@ use graph_engine::Schedule;
 use graph_engine::machine::{
     Arguments, CallFuture, CompiledGraph, Graph, Machine, StateFields, ToolCaller, unfit_parameters,
 };
+use graph_engine::schema;
 use graph_engine::{ActionError, Call, Failure, ReducerError};
 
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share the loaded graphs.
@@ -655,14 +656,23 @@ fn routed(library: &Library, id: &str, given: Map<String, Value>) -> Routed {
     if contract.result.has_secret() {
         return Routed::Refused(format!("`{id}` returns a secret, so its id must be written out"));
     }
-    let Some(fields) = &contract.params else { return Routed::Typed(contract, given) };
+    let Some(fields) = &contract.params else { return ruled(contract, given) };
     if let Some(name) = given.keys().find(|name| fields.iter().all(|field| field.name != **name)) {
         return Routed::Refused(format!("`{id}` has no parameter `{name}`"));
     }
     match object(fields, Value::Object(given)) {
-        Ok(Value::Object(params)) => Routed::Typed(contract, params),
-        Ok(_) => Routed::Typed(contract, Map::new()),
+        Ok(Value::Object(params)) => ruled(contract, params),
+        Ok(_) => ruled(contract, Map::new()),
         Err(mismatch) => Routed::Unfit(mismatch),
+    }
+}
+
+/// Checks the rules for the parameters of a tool with a contract.
+fn ruled(contract: Box<TypedTool>, params: Map<String, Value>) -> Routed {
+    let rules = contract.rules.params.as_ref();
+    match rules.map(|rules| schema::validate(rules, &Value::Object(params.clone()))) {
+        Some(Err(invalid)) => Routed::Refused(unfit_parameters(&contract.id, &invalid)),
+        _ => Routed::Typed(contract, params),
     }
 }
 
@@ -688,7 +698,12 @@ fn dispatch<'a>(
         Routed::Typed(contract, params) => Ok(Box::pin(async move {
             let answer = tools.perform(call, &contract, params).await?;
             *outcome = conform(&contract.result, answer).map_err(ActionError::from)?;
-            Ok(())
+            match contract.rules.result.as_ref().map(|rules| schema::validate(rules, outcome)) {
+                Some(Err(invalid)) => {
+                    Err(ActionError::permanent(format!("the result of `{}` does not fit: {invalid}", contract.id)))
+                }
+                _ => Ok(()),
+            }
         })),
     }
 }

@@ -579,8 +579,8 @@ fn reducer_contract(
     let write = reader.required(fields, what, "config_schema");
     let value = reader.required(fields, what, "result_schema");
     // The function receives a write and returns a value: neither has defaults or sinks.
-    let params = schema::parse(reader, write?, SchemaOwner::Result)?;
-    let result = schema::parse(reader, value?, SchemaOwner::Result)?;
+    let params = schema::parse(reader, write?, SchemaOwner::Reducer)?;
+    let result = schema::parse(reader, value?, SchemaOwner::Reducer)?;
     let (source, written) = (Arc::clone(source), Value::Null);
     if let Some(key) = fields.key(GUARDED) {
         let place = SourcePlace::new(reader.source, key.span.clone());

@@ -1,8 +1,10 @@
 //! Rules: constraints of a schema on values beyond their type, such as `minimum` and `pattern`.
 //!
-//! The type of an input holds because it becomes a Rust type. A rule holds because the runtime checks the inputs when a run
-//! starts; so only the schema of a graph's inputs may have rules, and elsewhere they are refused.
+//! The type of a value holds because it becomes a Rust type. A rule holds because the runtime checks the value where it enters: inputs
+//! when a run starts, parameters before a call is dispatched, results, signals and answers when they arrive. Nothing checks the values
+//! of reducers, so rules are refused there.
 
+use graph_model::field::without_nulls;
 use graph_model::operator::{Operator, equal};
 use graph_model::value::{AsView, Map, Value};
 
@@ -124,12 +126,12 @@ pub(super) fn parse(
             continue;
         };
         let place = SourcePlace::new(reader.source, key.span.clone());
-        if of != SchemaOwner::Inputs {
+        if of == SchemaOwner::Reducer {
             reader
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{keyword}` is not supported here"))
                 .label("would be ignored")
-                .note("only the inputs of a graph are checked for more than their types");
+                .note("the values of a reducer are checked for their types only");
         } else if !fits(kind, about) {
             reader.diagnostics.error(code::BAD_SCHEMA, place, format!("`{keyword}` needs {} beside it", needed(about)));
         } else if let Some(value) = argument_of(reader, keyword, argument, tree) {
@@ -137,6 +139,7 @@ pub(super) fn parse(
         }
     }
     contradictions(reader, &rules);
+    no_word(reader, &rules, kind);
     constant(reader, &rules, kind, nullable);
     rules
 }
@@ -218,6 +221,18 @@ fn contradictions(reader: &mut DefinitionReader<'_>, rules: &[SchemaRule]) {
                 format!("no value fits: `{}: {}` and `{}: {}`", lower.keyword, lower.value, upper.keyword, upper.value);
             reader.diagnostics.error(code::BAD_SCHEMA, place, message);
         }
+    }
+}
+
+/// Reports rules that every word of an enum breaks.
+fn no_word(reader: &mut DefinitionReader<'_>, rules: &[SchemaRule], kind: &SchemaKind) {
+    let SchemaKind::Enum(words) = kind else { return };
+    let breaks = |word: &String| rules.iter().find(|rule| !rule.holds(&Value::from(word.as_str())));
+    let broken: Option<Vec<&SchemaRule>> = words.iter().map(breaks).collect();
+    if let Some([rule, ..]) = broken.as_deref() {
+        let place = SourcePlace::new(reader.source, rule.span.clone());
+        let message = format!("no value fits: each word of `enum` breaks a rule, as `{}` breaks `{rule}`", words[0]);
+        reader.diagnostics.error(code::BAD_SCHEMA, place, message);
     }
 }
 
@@ -318,8 +333,9 @@ impl ValueSchema {
     /// The keywords that make a type (`type`, `required`, `enum`) are not in it: values already have their types when it
     /// is checked.
     pub fn beyond_types(&self) -> Option<Value> {
-        let mut map: Map<String, Value> =
-            self.rules.iter().map(|rule| (rule.keyword.to_owned(), rule.value.clone())).collect();
+        // A null field counts as absent, in a constant too.
+        let rule = |rule: &SchemaRule| (rule.keyword.to_owned(), without_nulls(rule.value.clone()));
+        let mut map: Map<String, Value> = self.rules.iter().map(rule).collect();
         match &self.kind {
             SchemaKind::Object(properties) => {
                 let fields: Map<String, Value> = properties

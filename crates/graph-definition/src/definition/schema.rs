@@ -72,12 +72,14 @@ impl Sink {
 /// The owner of the values that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaOwner {
-    /// A graph's inputs. The runtime checks their rules beyond types when a run starts.
+    /// A graph's inputs, or the value of a signal or an answer.
     Inputs,
     /// A tool's parameters.
     Params,
     /// A tool's result.
     Result,
+    /// The write or the value of a reducer, which are checked for their types only.
+    Reducer,
 }
 
 /// The kind of value that a [`ValueSchema`] takes.
@@ -318,7 +320,7 @@ fn sink(
     // A mark without a value is a mistake; any other field without a value counts as absent.
     let (key, tree) = fields.entries.iter().find(|(key, _)| key.name == SINK)?;
     let place = SourcePlace::new(reader.source, key.span.clone());
-    if of == SchemaOwner::Result {
+    if matches!(of, SchemaOwner::Result | SchemaOwner::Reducer) {
         reader
             .diagnostics
             .error(code::BAD_SCHEMA, place, "a result cannot be a sink: nothing is written into it")
@@ -384,7 +386,7 @@ fn keywords(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOw
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` is not supported", key.name))
                 .label("would be ignored")
-                .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| of == SchemaOwner::Inputs)));
+                .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| of != SchemaOwner::Reducer)));
         }
     }
 }
