@@ -337,6 +337,17 @@ impl CheckedGraph {
         all
     }
 
+    /// Whether its values are checked for more than their types.
+    pub(crate) fn has_rules(&self) -> bool {
+        let Settings { schema, signals, rules, .. } = &self.settings;
+        let asks = self.nodes.iter().filter_map(|node| node.body.wait.as_ref()?.ask.as_ref());
+        let of_answers = asks.filter_map(|ask| ask.schema.as_ref()).next();
+        schema.is_some()
+            || of_answers.is_some()
+            || !rules.is_empty()
+            || signals.values().any(|signal| signal.schema.is_some())
+    }
+
     /// Returns the environment variables that must be set, including those of the graphs inside it, each once.
     pub fn environment(&self) -> Vec<&str> {
         let inner = self.interface.inner.iter().flat_map(|inner| &inner.env);

@@ -429,7 +429,8 @@ fn type_of(ty: &Type) -> Value {
 
 fn fields(list: &[TypedField]) -> Value {
     let field = |field: &TypedField| {
-        let TypedField { name, ty, default, description: _ } = field;
+        // The rules are in the schema of the inputs, or in those of the tool, signal or answer.
+        let TypedField { name, ty, default, description: _, rules: _ } = field;
         Fields::default()
             .set("name", Value::from(name.as_str()))
             .set("type", type_of(ty))

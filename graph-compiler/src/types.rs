@@ -94,6 +94,8 @@ pub struct TypedField {
     pub default: Option<Value>,
     /// The author's description.
     pub description: Option<String>,
+    /// The rules for its value beyond the type, as the author wrote them.
+    pub rules: Vec<String>,
 }
 
 impl TypedField {
@@ -337,6 +339,7 @@ impl Type {
                         ty,
                         default,
                         description: property.schema.description.clone(),
+                        rules: property.schema.rules.iter().map(ToString::to_string).collect(),
                     }
                 };
                 TypeKind::Object(properties.iter().map(field).collect())
@@ -366,6 +369,7 @@ impl Type {
                         ty: Self::of_value(value),
                         default: None,
                         description: None,
+                        rules: Vec::new(),
                     })
                     .collect(),
             ),
@@ -693,7 +697,13 @@ mod tests {
     fn a_type_that_nests_its_predecessor_widens_to_any() {
         let mut ty = Type::null();
         for _ in 0..100 {
-            let field = TypedField { name: "previous".into(), ty: ty.clone(), default: None, description: None };
+            let field = TypedField {
+                name: "previous".into(),
+                ty: ty.clone(),
+                default: None,
+                description: None,
+                rules: Vec::new(),
+            };
             ty = ty.join(Type::of(TypeKind::Object(vec![field])));
         }
         assert_eq!(ty, Type::any());
@@ -735,6 +745,7 @@ mod tests {
             ty: ty.clone(),
             default: None,
             description: None,
+            rules: Vec::new(),
         };
         Type::of(TypeKind::Object(fields.iter().map(field).collect()))
     }
@@ -767,7 +778,13 @@ mod tests {
         ] {
             assert_eq!(lacking(&value, &target).as_deref(), found, "{value:?} for {target:?}");
         }
-        let with_default = TypedField { default: Some(json!("x")), name: "a".into(), ty: text(), description: None };
+        let with_default = TypedField {
+            default: Some(json!("x")),
+            name: "a".into(),
+            ty: text(),
+            description: None,
+            rules: Vec::new(),
+        };
         let target = Type::of(TypeKind::Object(vec![with_default]));
         assert_eq!(lacking(&object(&[("a", maybe())]), &target), None);
         assert!(object(&[("a", Type::null())]).fits(&target) && object(&[]).fits(&target));

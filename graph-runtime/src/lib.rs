@@ -183,10 +183,26 @@ macro_rules! graph {
     };
 }
 
+/// Takes the place of nothing in the module of a graph with rules, if they cannot be checked.
+#[cfg(not(feature = "schema"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __rules_need_schema {
+    () => {
+        ::core::compile_error!(
+            "the graph or a tool of it has rules, such as `minimum` or `pattern`, which need the feature `schema` of `graph-runtime`"
+        );
+    };
+}
+
 /// The items that generated code uses: those of [`graph_engine`], and the procedural macro behind `graph!`, which needs the
 /// path of this crate. They are not for use by hand.
 #[doc(hidden)]
 pub mod __private {
+    #[cfg(not(feature = "schema"))]
+    pub use crate::__rules_need_schema as rules;
+    #[cfg(feature = "schema")]
+    pub use graph_engine::__left_out as rules;
     #[cfg(not(feature = "testing"))]
     pub use graph_engine::__left_out as testing;
     pub use graph_engine::__private::*;

@@ -200,6 +200,9 @@ fn list(fields: &[TypedField]) -> String {
         if let Some(default) = shown_default(field) {
             text += &format!(", {} if not given", code(&default.to_string()));
         }
+        if !field.rules.is_empty() {
+            text += &format!(", {}", rules(field));
+        }
         if let Some(description) = &field.description {
             text += &format!(": {}", description.replace('\n', " "));
         }
@@ -208,6 +211,11 @@ fn list(fields: &[TypedField]) -> String {
         text += &format!("\n- and {} more", fields.len() - MOST_FIELDS);
     }
     text
+}
+
+/// Returns the rules for the value of a field.
+fn rules(field: &TypedField) -> String {
+    field.rules.iter().map(|rule| code(rule)).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the default of a field, unless the field holds a secret.
@@ -225,6 +233,9 @@ fn about(field: &TypedField) -> String {
         Some(default) => text += &format!("\n\n{} if not given", code(&default.to_string())),
         None if field.is_required() => text += "\n\nneeded",
         None => {}
+    }
+    if !field.rules.is_empty() {
+        text += &format!("\n\n{}", rules(field));
     }
     text
 }

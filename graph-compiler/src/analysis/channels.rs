@@ -76,7 +76,13 @@ fn merged(key: &StateKey<'_>, fields: &[TypedField]) -> Vec<TypedField> {
     let mut merged: Vec<TypedField> = fields.iter().map(field).collect();
     for (name, value) in first.into_iter().flatten() {
         if !value.is_null() && !fields.iter().any(|field| field.name == *name) {
-            merged.push(TypedField { name: name.clone(), ty: Type::never(), default: None, description: None });
+            merged.push(TypedField {
+                name: name.clone(),
+                ty: Type::never(),
+                default: None,
+                description: None,
+                rules: Vec::new(),
+            });
         }
     }
     merged

@@ -349,7 +349,8 @@ impl<'d> Model<'d> {
         if wait.signals.is_empty() {
             return None;
         }
-        let field = |name: String, ty: Type| TypedField { name, ty, default: None, description: None };
+        let field =
+            |name: String, ty: Type| TypedField { name, ty, default: None, description: None, rules: Vec::new() };
         let mut fields = vec![field(SIGNAL.to_owned(), Type::of(TypeKind::Enum(names().collect())))];
         for name in names() {
             let ty = self.value_of_signal(&name);

@@ -3,7 +3,7 @@
 use crate::types::{Type, TypeKind, TypedField};
 
 pub(crate) fn field(name: &str, ty: Type) -> TypedField {
-    TypedField { name: name.into(), ty, default: None, description: None }
+    TypedField { name: name.into(), ty, default: None, description: None, rules: Vec::new() }
 }
 
 /// Returns the type of `state._last_error`.

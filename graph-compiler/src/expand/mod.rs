@@ -39,6 +39,7 @@ pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String]) 
         env: graph.environment(),
         entries: graph.settings.entries.iter().map(|(name, entry)| (name.clone(), node(entry.node))).collect(),
         nodes: nodes::of_graph(graph),
+        has_rules: graph.has_rules(),
         program: nodes::program(&graph.ir(source)),
     };
     module(&graph.interface, &contents, name, files)
@@ -55,6 +56,7 @@ pub fn skeleton(interface: &Interface, name: &str, files: &[String]) -> TokenStr
         env: Vec::new(),
         entries: interface.entries.clone(),
         nodes: nodes::of_interface(interface),
+        has_rules: false,
         program: nodes::no_program(),
     };
     module(interface, &contents, name, files)
@@ -70,6 +72,8 @@ struct Contents<'g> {
     /// The names of the entries, each with the name of its node.
     entries: Vec<(String, String)>,
     nodes: Vec<nodes::NodeText<'g>>,
+    /// Whether values are checked for more than their types, which needs a feature of the runtime.
+    has_rules: bool,
     program: TokenStream,
 }
 
@@ -80,7 +84,8 @@ fn module(interface: &Interface, contents: &Contents<'_>, name: &str, files: &[S
     let nodes = nodes::expand(&contents.nodes, interface, &contents.program);
     let machine = module.machine();
     let watched = watch(files);
-    module.wrap(&contents.doc, quote!(#consts #types #nodes #machine #watched))
+    let rules = contents.has_rules.then(|| quote!(runtime::rules!();));
+    module.wrap(&contents.doc, quote!(#rules #consts #types #nodes #machine #watched))
 }
 
 /// Expands a replacement for the module of a file that cannot be read or verified.

@@ -191,9 +191,19 @@ impl NamedTypes {
     }
 }
 
+/// Returns rules as documentation shows them.
+fn shown_rules(rules: &[String]) -> String {
+    let shown = |rule: &String| format!("`{}`", rule.replace('`', "'"));
+    rules.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
 fn definition(ident: &Ident, members: &[StructMember<'_>], doc: &str) -> TokenStream {
     let fields = members.iter().map(|StructMember { ident, field, ty }| {
-        let doc = docs(field.description.as_deref().unwrap_or(&format!("`{}`.", field.name)));
+        let mut doc = field.description.clone().unwrap_or_else(|| format!("`{}`.", field.name));
+        if !field.rules.is_empty() {
+            doc += &format!("\n\nRules: {}.", shown_rules(&field.rules));
+        }
+        let doc = docs(&doc);
         quote!(#doc pub #ident: #ty)
     });
     let doc = docs(doc);

@@ -116,6 +116,7 @@ mod tests {
             ty,
             default,
             description: None,
+            rules: Vec::new(),
         };
         vec![
             field("text", Type::of(TypeKind::String), Some(json!("default"))),
