@@ -11,6 +11,9 @@
 mod approvals;
 mod dice;
 mod graphs;
+#[path = "../../../tests/support/rules.rs"]
+mod judge;
+mod rules;
 mod schema;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

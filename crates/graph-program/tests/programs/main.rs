@@ -7,7 +7,10 @@ mod clients;
 mod contracts;
 mod crashes;
 mod hostile;
+#[path = "../../../../tests/support/rules.rs"]
+mod judge;
 mod processes;
 mod random;
+mod rules;
 mod tree;
 mod turns;

@@ -148,7 +148,7 @@ impl Tree {
         let tools = Toolbox::new()
             .with("shop/process", move |call, params| {
                 note(&processed, &call, &params);
-                let item = params["item"].as_str().unwrap_or_default().to_owned();
+                let item = params.get("item").and_then(Value::as_str).unwrap_or_default().to_owned();
                 async move {
                     match item.as_str() {
                         "broken" => Err(ActionError::permanent("the item is broken")),
