@@ -33,7 +33,7 @@ const MOST_LEVELS: usize = 64;
 /// How many letters of a wrong name the model is shown.
 const MOST_OF_NAME: usize = 64;
 
-/// What the model is told of a reply that the limit of its tokens ended. It may look whole, and lack what the model had to say yet.
+/// Why a reply that the limit of its tokens ended does nothing. It may look whole, and lack the rest of what the model had to say.
 const CUT: &str = "the reply was cut off, since it had as many tokens as a reply may have";
 
 /// How many letters of a wrong answer's mistakes the model is shown.

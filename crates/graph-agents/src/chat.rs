@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// How long it may take to connect.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// What the name of a model ends with for the client, which would read an effort at its end as an option. The endpoint gets the name itself.
+/// The end of the names that the client gets: it would read an effort at the end of a name as an option. The endpoint gets the name itself.
 const NO_OPTION: &str = "-named";
 
 /// The protocol of an endpoint.

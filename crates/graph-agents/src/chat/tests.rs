@@ -91,7 +91,7 @@ fn request() -> ModelRequest {
         tools: vec![ModelTool {
             name: "answer".to_owned(),
             description: "Takes your answer.".to_owned(),
-            parameters: json!({ "type": "object", "properties": { "verdict": { "type": "string" } } }),
+            parameters: json!({ "type": "object", "properties": { "verdict": { "type": "string", "maxLength": 9 } } }),
         }],
         most_tokens: Some(500),
     }
@@ -703,13 +703,17 @@ async fn an_answer_may_be_asked_for_as_json() {
         let (_, sent) = body(&asked);
         let text = sent.to_string();
         assert!(sent["tools"].as_array().is_none_or(Vec::is_empty) && text.contains("There are no tools."), "{sent}");
-        assert!(text.contains("json_schema") && text.contains("\"verdict\":{\"type\":\"string\"}"), "{sent}");
+        assert!(
+            text.contains("json_schema") && text.contains("\"verdict\":{\"type\":\"string\",\"maxLength\":9}"),
+            "{sent}"
+        );
         // An agent with tools needs calls.
         let mut with_tools = request();
         with_tools.tools.push(with_tools.tools[0].clone());
         assert!(model.reply(with_tools, &|_| {}).await.is_err());
         let (_, sent) = body(&asked);
         assert!(sent["tools"].as_array().is_some_and(|tools| tools.len() == 2), "{sent}");
+        assert_eq!(sent["tools"].to_string().matches("\"maxLength\":9").count(), 2, "{sent}");
         assert!(!sent.to_string().contains("json_schema"), "{sent}");
     }
 }

@@ -11,9 +11,12 @@ mod contexts;
 mod contracts;
 mod crashes;
 mod effects;
+#[path = "../../../../tests/support/rules.rs"]
+mod judge;
 mod limits;
 mod loops;
 mod random;
+mod rules;
 mod spectrum;
 mod tasks;
 mod threads;

@@ -230,7 +230,7 @@ impl Tree {
     }
 
     pub(crate) fn library(&self) -> Library {
-        let [read, list, delete] = [0; 3].map(|_| Arc::clone(&self.made));
+        let [read, list, delete, ruled] = [0; 4].map(|_| Arc::clone(&self.made));
         let tools = Toolbox::new()
             .with("files/read", move |_, params| {
                 let path = params["path"].as_str().unwrap_or_default().to_owned();
@@ -249,6 +249,10 @@ impl Tree {
             })
             .with("files/delete", move |_, params| {
                 delete.lock().unwrap().push(("files/delete".to_owned(), Value::Object(params)));
+                async { Ok(json!({})) }
+            })
+            .with("files/ruled", move |_, params| {
+                ruled.lock().unwrap().push(("files/ruled".to_owned(), Value::Object(params)));
                 async { Ok(json!({})) }
             })
             .with("files/list", move |_, params| {
