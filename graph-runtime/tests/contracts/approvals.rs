@@ -127,7 +127,8 @@ fn answers(kind: &str) -> Vec<Value> {
         "words" => vec![json!("yes_"), json!("no_"), json!("later")],
         "boolean" => vec![json!(true), json!(false)],
         "object" => vec![json!({ "decision": "yes_" }), json!({ "decision": "no_" })],
-        _ => vec![json!("yes_"), json!("no_"), json!("what?"), json!("")],
+        // Every text that a condition names, and others.
+        _ => vec![json!("yes_"), json!("no_"), json!("later"), json!("what?"), json!("")],
     }
 }
 
