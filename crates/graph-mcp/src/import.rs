@@ -63,6 +63,61 @@ fn plain(text: &str) -> String {
     plain.trim().chars().take(MOST_DESCRIPTION).collect()
 }
 
+/// Pairs of rules between which there are values.
+const BOUNDS: [(&str, &str); 7] = [
+    ("minimum", "maximum"),
+    ("minimum", "exclusiveMaximum"),
+    ("exclusiveMinimum", "maximum"),
+    ("exclusiveMinimum", "exclusiveMaximum"),
+    ("minLength", "maxLength"),
+    ("minItems", "maxItems"),
+    ("minProperties", "maxProperties"),
+];
+
+/// The longest pattern that is kept.
+const MOST_PATTERN: usize = 200;
+
+/// The formats that contracts can ask for.
+const FORMATS: [&str; 13] = [
+    "date",
+    "date-time",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "json-pointer",
+    "regex",
+    "time",
+    "uri",
+    "uri-reference",
+    "uuid",
+];
+
+/// Whether a keyword is a rule that a contract can have beside a type. The compiler checks contracts again.
+fn is_rule(name: &str, keyword: &str, argument: &Value) -> bool {
+    let text = argument.as_str().unwrap_or_default();
+    match (name, keyword) {
+        ("integer" | "number", "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum") => argument.is_number(),
+        ("integer" | "number", "multipleOf") => argument.as_f64().is_some_and(|of| of > 0.0),
+        ("string", "minLength" | "maxLength")
+        | ("array", "minItems" | "maxItems")
+        | ("object", "minProperties" | "maxProperties") => argument.is_u64(),
+        ("array", "uniqueItems") => argument.is_boolean(),
+        ("string", "format") => FORMATS.contains(&text),
+        // Other engines know patterns that this one does not.
+        ("string", "pattern") => {
+            let is_short = !text.is_empty() && text.len() <= MOST_PATTERN;
+            is_short && regex::RegexBuilder::new(text).size_limit(1 << 16).build().is_ok()
+        }
+        ("string", "const") => argument.is_string(),
+        ("integer", "const") => argument.is_i64(),
+        ("number", "const") => argument.is_number(),
+        ("boolean", "const") => argument.is_boolean(),
+        _ => false,
+    }
+}
+
 /// Translates JSON Schemas to those of contracts.
 struct SchemaTranslator<'s> {
     whole: &'s Value,
@@ -105,6 +160,7 @@ impl SchemaTranslator<'_> {
         if let (Value::Object(made), Some(text)) = (&mut made, fields.get("description").and_then(Value::as_str)) {
             made.insert("description".to_owned(), plain(text).into());
         }
+        self.keep_rules(fields, &mut made, place);
         const KNOWN: [&str; 15] = [
             "type",
             "properties",
@@ -122,10 +178,30 @@ impl SchemaTranslator<'_> {
             "$defs",
             "definitions",
         ];
-        for keyword in fields.keys().filter(|keyword| !KNOWN.contains(&keyword.as_str())) {
+        let is_kept = |keyword: &str| KNOWN.contains(&keyword) || made.get(keyword).is_some();
+        for keyword in fields.keys().filter(|keyword| !is_kept(keyword)) {
             self.leave_out(place, &format!("`{keyword}`"));
         }
         made
+    }
+
+    /// Adds the rules beyond the type that a contract can have beside it.
+    fn keep_rules(&mut self, fields: &Map<String, Value>, made: &mut Value, place: &str) {
+        let name = match &made["type"] {
+            Value::Array(names) => names.first().and_then(Value::as_str).unwrap_or_default().to_owned(),
+            name => name.as_str().unwrap_or_default().to_owned(),
+        };
+        let Value::Object(made) = made else { return };
+        for (keyword, argument) in fields.iter().filter(|(keyword, argument)| is_rule(&name, keyword, argument)) {
+            made.insert(keyword.clone(), argument.clone());
+        }
+        for (lower, upper) in BOUNDS {
+            let bound = |keyword: &str| made.get(keyword).and_then(Value::as_f64);
+            if bound(lower).zip(bound(upper)).is_some_and(|(low, high)| low > high) {
+                made.shift_remove(upper);
+                self.leave_out(place, &format!("`{upper}`, since no value has it and `{lower}`"));
+            }
+        }
     }
 
     /// Translates a choice between a schema and null.

@@ -6,8 +6,13 @@ mod calls;
 mod fuzz;
 mod http;
 #[cfg(unix)]
+#[path = "../../../../tests/support/rules.rs"]
+mod judge;
+#[cfg(unix)]
 mod once;
 mod person;
+#[cfg(unix)]
+mod rules;
 #[cfg(unix)]
 mod servers;
 mod tree;

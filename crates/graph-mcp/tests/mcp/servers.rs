@@ -35,7 +35,7 @@ impl Scripted {
         scripted
     }
 
-    fn write(&self, list: &str, call: &str) {
+    pub(crate) fn write(&self, list: &str, call: &str) {
         let log = self.directory.path().join("log");
         let text = format!("LOG={}\n{}", log.display(), SERVER.replace("LIST", list).replace("CALL", call));
         std::fs::write(self.directory.path().join("server.sh"), text).unwrap();
@@ -92,7 +92,7 @@ async fn a_tool_is_imported_and_called() {
     let tool = declared(&servers).await;
     let imported = contract("shop", &tool, true);
     assert_eq!(imported.id, "mcp/shop/say_it");
-    assert_eq!(imported.left_out, ["parameters.word: `minLength`"]);
+    assert!(imported.left_out.is_empty() && imported.text.contains(r#""minLength":2"#), "{imported:?}");
     assert!(imported.text.contains(r#""tool":"Say.It""#), "{}", imported.text);
     for _ in 0..2 {
         assert_eq!(call(&servers, &tool, "hi").await.unwrap(), json!({ "said": "hi" }));
