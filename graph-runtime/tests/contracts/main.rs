@@ -11,6 +11,7 @@
 mod approvals;
 mod dice;
 mod graphs;
+#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../../../tests/support/rules.rs"]
 mod judge;
 mod rules;

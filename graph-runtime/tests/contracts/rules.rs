@@ -179,3 +179,53 @@ fn a_value_enters_exactly_if_it_keeps_the_rules() {
     }
     assert!(fitting.min(refused) * 4 > fitting.max(refused), "{fitting} fit, {refused} do not");
 }
+
+/// A tree may give a tool of the runtime a contract of its own that says more. Its rules hold for requests too, whose result is a stranger's.
+#[test]
+fn a_contract_of_the_tree_gives_a_tool_of_the_runtime_rules() {
+    let doors = Doors::new(&json!({ "type": "object", "properties": {} }));
+    let contract = json!({
+        "version": "1.0.0",
+        "tool_type": "builtin",
+        "config_schema": {
+            "type": "object",
+            "properties": {
+                "command": { "type": "string" },
+                "env": { "type": "object", "additionalProperties": { "type": "string", "maxLength": 3 } },
+            },
+            "required": ["command"],
+        },
+        "result_schema": { "type": "object", "properties": { "stdout": { "type": "string", "maxLength": 2 } } },
+    });
+    let write = |name: &str, value: &Value| {
+        let path = doors.directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, signed(&format!("{value:#}\n"))).unwrap();
+    };
+    write("tools/rye/bash.yaml", &contract);
+    let log = doors.directory.path().join("log");
+    let command = format!("echo called >> {}; echo \"$WORD\"", log.display());
+    let action = json!({ "item_id": "rye/bash", "params": { "command": command, "env": { "WORD": "${inputs.a}" } } });
+    let nodes = json!({ "call": { "action": action, "next": "done" }, "done": { "type": "return" } });
+    write("bash.yaml", &graph(&json!({ "type": "object", "properties": { "a": { "type": "string" } } }), &nodes));
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for (word, calls, says) in [
+        ("a", 1, None),
+        ("abc", 1, Some("the result of `rye/bash` does not fit: expected what `maxLength: 2` allows")),
+        (
+            "abcd",
+            0,
+            Some(
+                "the parameters of `rye/bash` do not fit: expected what `maxLength: 3` allows, found a string at `env.WORD`",
+            ),
+        ),
+    ] {
+        let before = doors.calls();
+        let ended = tokio.block_on(run(&doors, "bash", Map::from_iter([("a".to_owned(), json!(word))])));
+        assert_eq!(doors.calls() - before, calls, "{word}: {ended:?}");
+        match says {
+            None => assert_eq!(ended, Ok(())),
+            Some(says) => assert!(ended.clone().unwrap_err().contains(says), "{word}: {ended:?}"),
+        }
+    }
+}

@@ -85,10 +85,10 @@ impl CompiledTool {
     /// Fails if the arguments of a call break rules of the tool. A build that cannot check rules begins no run that has some.
     pub fn accepts(&self, arguments: &mut Arguments) -> Result<(), Invalid> {
         let Some(rules) = self.params_rules.as_ref().filter(|_| schema::IS_THERE) else { return Ok(()) };
-        let values = arguments.values_mut().iter().cloned();
+        let mut values = arguments.values_mut().iter().cloned();
         rules.check(match &self.params {
             Some(names) => names.iter().cloned().zip(values).collect(),
-            None => values.last().unwrap_or_default(),
+            None => values.next().unwrap_or_default(),
         })
     }
 
