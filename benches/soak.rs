@@ -32,7 +32,9 @@ use graph_model::value::canonical_json;
 use graph_runtime::dynamic::Interpreted;
 use graph_runtime::history::Fork;
 use graph_runtime::store::StoreError;
-use graph_runtime::{ForkRun, Options, ResumeError, RunError, RunId, Runtime, SqliteStore, Status, Store, audit_tree};
+use graph_runtime::{
+    ForkRun, Options, ResumeError, RunError, RunId, Runtime, SqliteStore, Status, Store, StoredRunError, audit_tree,
+};
 
 use workload::{
     Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, send_line, tree,
@@ -159,8 +161,8 @@ async fn one_run(shared: &Shared, run: &RunId, is_known: bool) -> Result<(), Aga
     let begun = match is_known {
         true => match shared.runtime.resume_with(options, graph, run).await {
             Ok(run) => run,
-            Err(ResumeError::Store { source: StoreError::NotFound(_), .. }) => return Err(Again::Gone),
-            Err(ResumeError::Store { .. }) => return Err(Again::Failed),
+            Err(ResumeError::Stored(StoredRunError::Store(StoreError::NotFound(_)))) => return Err(Again::Gone),
+            Err(ResumeError::Stored(StoredRunError::Store(_))) => return Err(Again::Failed),
             Err(error) => broken(&error),
         },
         // After a failure, the attempt to resume the run shows whether it exists.

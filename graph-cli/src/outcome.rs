@@ -20,6 +20,11 @@ impl CommandOutcome {
     }
 }
 
+/// How a program gives the key of secrets, as errors of the library say.
+const GIVES_KEY: &str = "name one with `encrypt_with`, as in `EncryptionKey::load(path)`";
+/// How somebody at the command line does.
+const NAMES_KEY: &str = "name one with `--encryption-key FILE`; `graph keys encryption FILE` makes it";
+
 /// The reason that a command could not do its work.
 pub(crate) struct Error {
     text: String,
@@ -54,7 +59,7 @@ impl Error {
             }
             at = cause;
         }
-        Self::new(text)
+        Self::new(text.replace(GIVES_KEY, NAMES_KEY))
     }
 
     /// Returns the error of an operation on a file.

@@ -54,13 +54,13 @@ pub use graph_engine::tasks;
 pub use graph_engine::{
     ActionError, AnswerError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken,
     Canceller, Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, EncryptionKeyError,
-    Failure, Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap,
-    ItemId, KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedAnswer, NamedSignal,
-    Number, Observer, Options, OutcomeError, Pattern, PerformItems, PublicKey, RecordedOutcome, ReducerError,
-    ResumeAll, ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, SignalError,
-    SignalledRun, Sleeping, StartError, StateFields, Status, Store, SuppressedError, SystemClock, Thread, Threads,
-    TokioClock, ToolCaller, ToolSettings, Value, When, Worker, WorkerError, WorkerOptions, WorkerStatus,
-    recorded_outcome,
+    ErrorKind, Failure, Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HasKind, HookContext, Hooks,
+    IndexMap, ItemId, KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedAnswer,
+    NamedSignal, Number, Observer, Options, OutcomeError, Pattern, PerformItems, PublicKey, RecordedOutcome,
+    ReducerError, ResumeAll, ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey,
+    SecretsError, SignalError, SignalledRun, Sleeping, StartError, StateFields, Status, Store, StoredRunError,
+    SuppressedError, SystemClock, Thread, Threads, TokioClock, ToolCaller, ToolSettings, Value, When, Worker,
+    WorkerError, WorkerOptions, WorkerStatus, recorded_outcome,
 };
 #[cfg(feature = "schedules")]
 #[doc(inline)]

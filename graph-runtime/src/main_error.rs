@@ -27,13 +27,17 @@ impl<E: Error + Send + Sync + 'static> From<E> for MainError {
 
 impl fmt::Debug for MainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+        let mut text = self.0.to_string();
         let mut cause = self.0.source();
         while let Some(error) = cause {
-            write!(f, "\n  because {error}")?;
+            // Many errors have the text of their cause in their own.
+            let of_cause = error.to_string();
+            if !text.contains(&of_cause) {
+                text = format!("{text}\n  because {of_cause}");
+            }
             cause = error.source();
         }
-        Ok(())
+        f.write_str(&text)
     }
 }
 

@@ -11,7 +11,8 @@ use graph_runtime::record::{Entry, Record, SignedRecord};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
 use graph_runtime::{
     Clock, EditRun, EncryptionKey, Grants, Graph, Machine, ManualClock, Map, MemoryStore, Options, Pattern,
-    ResumeError, RunError, RunId, Runtime, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit_tree,
+    ResumeError, RunError, RunId, Runtime, SecretKey, Spaces, Status, Store, StoredRunError, TokioClock, ToolConfig,
+    Value, audit_tree,
 };
 use graph_signing::{ItemKind, KeyFile, sign};
 use serde_json::json;
@@ -159,7 +160,7 @@ impl Bench {
                     end
                 };
                 match resumed {
-                    Err(ResumeError::Journal { .. }) if cut == Cut::BeforeEnd => {}
+                    Err(ResumeError::Stored(StoredRunError::Journal { .. })) if cut == Cut::BeforeEnd => {}
                     Ok((end, _)) if cut == Cut::BeforeEnd => {
                         found.push(format!("resumed {way} without its end: {end}"));
                     }

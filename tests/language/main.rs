@@ -32,6 +32,7 @@ mod format_page;
 mod fuzz_inputs;
 mod helps;
 mod items_page;
+mod kinds;
 mod layers;
 mod many_mistakes;
 mod meaning;

@@ -11,7 +11,8 @@ use graph_runtime::files::{GraphId, KeyRing};
 use graph_runtime::observer::Event;
 use graph_runtime::{
     ActionError, Call, Control, EncryptionKey, Finished, HookContext, Hooks, Layer, Observer, Progress, ProjectFiles,
-    ResumeError, RunError, RunId, Runtime, Secret, SecretKey, SqliteStore, StartError, Store,
+    ResumeError, RunError, RunId, Runtime, Secret, SecretKey, SecretsError, SqliteStore, StartError, Store,
+    StoredRunError,
 };
 use state_graphs::released_transfer;
 use tracing::field::{Field, Visit};
@@ -256,7 +257,7 @@ async fn a_run_with_secrets_needs_a_seal_key() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let started = start(&path, &Gossip::default(), None).await;
-    assert!(matches!(started, Err(StartError::NoEncryptionKey { .. })));
+    assert!(matches!(started, Err(StartError::Secrets(SecretsError::NoKey { .. }))));
     let store = SqliteStore::open(&path).await.unwrap();
     assert!(store.list().await.unwrap().is_empty());
 }
@@ -274,8 +275,10 @@ async fn another_seal_key_resumes_no_run_and_changes_nothing() {
         let runtime = runtime(&path, &tools.overheard, wrong.clone()).await;
         let error = runtime.resume(SecretsAreKept::new(tools.clone()), &run_id()).await.unwrap_err();
         match error {
-            ResumeError::AnotherEncryptionKey { found, .. } => assert_eq!(found, Some(key.fingerprint())),
-            ResumeError::Start(StartError::NoEncryptionKey { .. }) => assert!(wrong.is_none()),
+            ResumeError::Stored(StoredRunError::AnotherEncryptionKey { found, .. }) => {
+                assert_eq!(found, Some(key.fingerprint()))
+            }
+            ResumeError::Stored(StoredRunError::Secrets(SecretsError::NoKey { .. })) => assert!(wrong.is_none()),
             other => unreachable!("{other}"),
         }
     }

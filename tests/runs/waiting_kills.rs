@@ -34,7 +34,7 @@ use graph_runtime::record::SignedRecord;
 use graph_runtime::store::{Received, RunSummary, StoreError};
 use graph_runtime::{
     AnswerError, Builder, NamedAnswer, NamedSignal, RunError, RunId, RunOutcome, Runtime, SecretKey, SignalError,
-    SqliteStore, Status, Store, WorkerOptions, audit,
+    SqliteStore, Status, Store, StoredRunError, WorkerOptions, audit,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -548,9 +548,9 @@ async fn signal(
             }
             Ok(Received::Already { .. }) if again == 1 => {}
             Ok(other) => return Err(format!("{id}: {other:?}")),
-            Err(SignalError::Store { source: StoreError::Ended { .. }, .. }) => return Ok(false),
+            Err(SignalError::Stored(StoredRunError::Store(StoreError::Ended { .. }))) => return Ok(false),
             // It has not begun yet.
-            Err(SignalError::Store { source: StoreError::NotFound(_), .. }) => return Ok(true),
+            Err(SignalError::Stored(StoredRunError::Store(StoreError::NotFound(_)))) => return Ok(true),
             Err(error) => return Err(error.to_string()),
         }
     }
@@ -570,7 +570,7 @@ async fn answer(
 ) -> Result<bool, String> {
     let questions = match runtime.questions(graph, run).await {
         Ok(questions) => questions,
-        Err(AnswerError::Store { source: StoreError::NotFound(_), .. }) => return Ok(true),
+        Err(AnswerError::Stored(StoredRunError::Store(StoreError::NotFound(_)))) => return Ok(true),
         Err(error) => return Err(error.to_string()),
     };
     for question in questions {
@@ -589,7 +589,7 @@ async fn answer(
             Ok(Answered::Proposed { have: 1, need: 2 }) => {}
             Err(AnswerError::Answered { .. }) if told.answers.contains_key(&question.wait) => {}
             Err(AnswerError::Expired { .. } | AnswerError::NotOpen { .. }) => {}
-            Err(AnswerError::Store { source: StoreError::Ended { .. }, .. }) => return Ok(false),
+            Err(AnswerError::Stored(StoredRunError::Store(StoreError::Ended { .. }))) => return Ok(false),
             Ok(other) => return Err(format!("{}: {other:?}", question.wait)),
             Err(error) => return Err(error.to_string()),
         }

@@ -17,15 +17,17 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, Address};
 use crate::dsse::{Envelope, EnvelopeError};
 use crate::encryption_key::EncryptionKey;
+use crate::error::StoredRunError;
 use crate::graph::{CompiledAsk, GraphTables, tables};
+use crate::kind::{ErrorKind, HasKind};
 use crate::machine::Machine;
 use crate::payload::EncryptedValue;
 use crate::record::TakenSignal;
 use crate::schema;
-use crate::signal::{self, SignalError};
+use crate::signal;
 use crate::signed_answer::{decoded, encoded};
 use crate::step::{CONTINUE, Escalation, OpenWait, Position, graph_inside};
-use crate::store::{Inbox, ReceivedSignal, StoreError, Wait};
+use crate::store::{Inbox, ReceivedSignal, Wait};
 
 pub use crate::signed_answer::{Answerer, ShownAnswer, SignedAnswer};
 
@@ -288,18 +290,15 @@ pub enum Answered {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// The runtime has no store.
-    #[error("a runtime without a store keeps no runs, and no answers for them")]
-    NoStore,
+    /// The run cannot be read, is another graph's or inside another one, or the store did not keep the answer.
+    #[error(transparent)]
+    Stored(StoredRunError),
     /// The runtime knows no keys.
     #[error("the runtime knows no keys of people who answer: give it some with `Builder::answer_keys`")]
     NoKeys,
     /// The function that returns the keys panicked.
     #[error("the keys of people who answer cannot be read: the function that returns them panicked")]
     Keys,
-    /// The run cannot be read, is another graph's, or was begun by another version of the graph.
-    #[error(transparent)]
-    Run(SignalError),
     /// The envelope cannot be read.
     #[error("the answer cannot be read: {0}")]
     Envelope(#[from] EnvelopeError),
@@ -348,18 +347,6 @@ pub enum AnswerError {
         /// The first mismatch.
         reason: String,
     },
-    /// It has too many signatures.
-    #[error("an answer has at most {MOST_SIGNATURES} signatures, and this one has {count}")]
-    TooManySignatures {
-        /// How many it has.
-        count: usize,
-    },
-    /// Several people sign the answer, and it is not known who owns a key.
-    #[error("nobody knows who owns the key {key}, and several people sign the answer: its file names no owner")]
-    UnknownOwner {
-        /// The fingerprint.
-        key: String,
-    },
     /// The key has signed too many other answers to the question.
     #[error(
         "the key {key} has signed {MOST_PROPOSALS} other answers to `{wait}`: its holder can sign one of those again"
@@ -370,12 +357,9 @@ pub enum AnswerError {
         /// The id of the wait.
         wait: String,
     },
-    /// Nobody signed it.
-    #[error("nobody signed the answer")]
-    Unsigned,
-    /// A signature names no key.
-    #[error("a signature of the answer names no key: its `keyid` is the fingerprint of a trusted key")]
-    NoKeyId,
+    /// It has no signatures, too many, or some that do not count as those of several people.
+    #[error("{0}")]
+    Signatures(String),
     /// The holder of a key may not answer.
     #[error("the key {key} may not answer: {reason}")]
     Key {
@@ -390,21 +374,28 @@ pub enum AnswerError {
         /// The fingerprint.
         key: String,
     },
-    /// One person signed it twice.
-    #[error("two signatures of the answer are of {who}: each is of another key, and of another owner")]
-    Twice {
-        /// The key or the owner.
-        who: String,
-    },
-    /// The store did not keep it.
-    #[error("run `{run}` did not receive the answer: {source}")]
-    Store {
-        /// The run.
-        run: RunId,
-        /// Why.
-        #[source]
-        source: StoreError,
-    },
+}
+
+impl<E: Into<StoredRunError>> From<E> for AnswerError {
+    fn from(error: E) -> Self {
+        Self::Stored(error.into())
+    }
+}
+
+impl HasKind for AnswerError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stored(error) => error.kind(),
+            Self::NoKeys | Self::Keys => ErrorKind::Internal,
+            Self::Envelope(_) | Self::Statement(_) | Self::Value { .. } | Self::TooManyProposals { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::NotOpen { .. } => ErrorKind::NotFound,
+            Self::Expired { .. } => ErrorKind::Late,
+            Self::AnotherQuestion { .. } | Self::Answered { .. } => ErrorKind::Conflict,
+            Self::Signatures(_) | Self::Key { .. } | Self::Forged { .. } => ErrorKind::Denied,
+        }
+    }
 }
 
 /// Names the questions that are open.
@@ -621,14 +612,16 @@ impl Question {
         let answer = self.check(machine, envelope)?;
         let (mut by, mut signatures) = (Vec::new(), envelope.signatures().to_vec());
         if signatures.len() > MOST_SIGNATURES {
-            return Err(AnswerError::TooManySignatures { count: signatures.len() });
+            let count = signatures.len();
+            let reason = format!("an answer has at most {MOST_SIGNATURES} signatures, and this one has {count}");
+            return Err(AnswerError::Signatures(reason));
         }
         signatures.sort_by(|one, other| one.keyid.cmp(&other.keyid));
         if signatures.windows(2).any(|two| two[0].keyid == two[1].keyid) {
-            return Err(AnswerError::Twice { who: "one key".to_owned() });
+            return Err(twice("one key"));
         }
         for signature in &signatures {
-            let keyid = signature.keyid.clone().ok_or(AnswerError::NoKeyId)?;
+            let keyid = signature.keyid.clone().ok_or_else(|| AnswerError::Signatures(NO_KEY_ID.to_owned()))?;
             let refused = |reason| AnswerError::Key { key: keyid.clone(), reason };
             let fingerprint: Fingerprint =
                 keyid.parse().map_err(|_| refused("its `keyid` is no fingerprint".to_owned()))?;
@@ -716,6 +709,18 @@ impl Question {
     }
 }
 
+/// Why a signature without a key does not count.
+const NO_KEY_ID: &str = "a signature of the answer names no key: its `keyid` is the fingerprint of a trusted key";
+
+/// Why a key without an owner does not count where several people sign.
+const NO_OWNER: &str = "several people sign the answer, and nobody knows who owns the key: its file names no owner";
+
+/// Makes the error of an answer that one person signed twice.
+fn twice(who: &str) -> AnswerError {
+    let reason = format!("two signatures of the answer are of {who}: each is of another key, and of another owner");
+    AnswerError::Signatures(reason)
+}
+
 fn another(what: &'static str, found: &str, expected: &str) -> AnswerError {
     AnswerError::AnotherQuestion { what, found: format!("`{found}`"), expected: format!("`{expected}`") }
 }
@@ -770,20 +775,20 @@ impl SignedAnswer {
     /// known.
     fn distinct(&self, count: u32) -> Result<(), AnswerError> {
         if self.by.is_empty() {
-            return Err(AnswerError::Unsigned);
+            return Err(AnswerError::Signatures("nobody signed the answer".to_owned()));
         }
         let (mut keys, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for by in &self.by {
             if count > 1 && by.known_owner().is_none() {
                 let key = by.fingerprint().map_or_else(|| by.key.clone(), |key| key.to_string());
-                return Err(AnswerError::UnknownOwner { key });
+                return Err(AnswerError::Key { key, reason: NO_OWNER.to_owned() });
             }
             if !keys.insert(by.key.as_str()) {
-                return Err(AnswerError::Twice { who: "one key".to_owned() });
+                return Err(twice("one key"));
             }
             if !owners.insert(by.known_owner().map(str::to_lowercase)) {
                 let owner = by.known_owner().map(|owner| format!("the owner `{owner}`"));
-                return Err(AnswerError::Twice { who: owner.unwrap_or_else(|| "owners who are not known".to_owned()) });
+                return Err(twice(owner.as_deref().unwrap_or("owners who are not known")));
             }
         }
         Ok(())

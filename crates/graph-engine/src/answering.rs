@@ -14,19 +14,18 @@ use crate::answer::{
 };
 use crate::dsse::Envelope;
 use crate::encryption_key::EncryptionKey;
-use crate::error::ResumeError;
+use crate::error::StoredRunError;
 use crate::graph::tables;
 use crate::machine::Machine;
 use crate::payload::{EncryptedValue, payload, same_statement};
 use crate::record::{Entry, JournalError, SignedRecord, VerifiedJournal};
-use crate::replay::replay;
+use crate::replay::follow;
 use crate::resume::read_journal;
-use crate::run_secrets::RunSecrets;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
-use crate::signal::{JournalKeys, Receives, SignalError, read, seal};
+use crate::signal::{JournalKeys, Receives, read, sealing};
 use crate::step::{graph_inside, nested_at};
-use crate::store::{Inbox, Received, ReceivedSignal, Signal, SignalPlace, Store, StoreError};
+use crate::store::{Inbox, Received, ReceivedSignal, Signal, Store, StoreError};
 
 /// The questions of a run that are open, and the link of its first record.
 struct OpenQuestions {
@@ -94,7 +93,7 @@ impl Runtime {
         run: &RunId,
         envelope: &Envelope,
     ) -> Result<Answered, AnswerError> {
-        let Some(store) = &self.inner.store else { return Err(AnswerError::NoStore) };
+        let (store, _) = self.inner.stored()?;
         let Some(keys) = &self.inner.answer_keys else { return Err(AnswerError::NoKeys) };
         let wait = Question::wait_in(envelope, run)?;
         let OpenQuestions { start, open } = self.inner.asked(graph, run).await?;
@@ -108,8 +107,8 @@ impl Runtime {
             Some(mask) => {
                 let asking = nested_at(run, address::split(&question.wait).0);
                 let asking = asking.unwrap_or_else(|| run.clone());
-                let start = self.inner.start_of(tables(machine.graph()), &asking).await.map_err(AnswerError::Run)?;
-                let key = self.inner.key_of_secrets(machine, &asking, &start).map_err(AnswerError::Run)?;
+                let start = self.inner.start_of(tables(machine.graph()), &asking).await?;
+                let key = self.inner.key_of_secrets(machine, &asking, &start)?;
                 Some(AnswerSecrets { mask, key })
             }
             None => None,
@@ -133,33 +132,28 @@ pub fn questions(
     run: &RunId,
     signed: &[SignedRecord],
     key: &PublicKey,
-    encryption_key: Option<&EncryptionKey>,
-) -> Result<Vec<Question>, AnswerError> {
-    Ok(asked(machine, run, signed, key, encryption_key)?.open)
+) -> Result<Vec<Question>, StoredRunError> {
+    Ok(asked(machine, run, signed, key)?.open)
 }
 
+/// Reads the questions of a run. Its secrets stay encrypted: people are shown none of them.
 fn asked(
     machine: &dyn Machine,
     run: &RunId,
     signed: &[SignedRecord],
     key: &PublicKey,
-    encryption_key: Option<&EncryptionKey>,
-) -> Result<OpenQuestions, AnswerError> {
-    let code = tables(machine.graph());
-    let unreadable = |error| AnswerError::Run(SignalError::from_resuming(run, error));
-    let secrets = RunSecrets::open(code, run, encryption_key, true);
-    let secrets = secrets.map_err(|error| unreadable(ResumeError::Start(error.into())))?;
-    let journal = read_journal(code, run, signed, key, secrets.as_deref(), false).map_err(unreadable)?;
+) -> Result<OpenQuestions, StoredRunError> {
+    let (code, misfit) = (tables(machine.graph()), StoredRunError::journal(run));
+    let journal = read_journal(code, run, signed, key, None, false)?;
     if let Some(parent) = &journal.start.parent {
-        return Err(AnswerError::Run(SignalError::Nested { run: run.clone(), outer: parent.run.clone() }));
+        return Err(StoredRunError::Inside { run: run.clone(), outer: parent.run.clone() });
     }
-    let misfit = |reason| unreadable(ResumeError::Journal { run: run.clone(), reason });
     let start = journal.chain.start().ok_or_else(|| misfit(JournalError::Empty))?;
     // A run that has ended asks nothing, unless it is resumed.
     let open = match journal.end() {
         Some(_) => Vec::new(),
         None => {
-            let position = replay(code, machine, &journal).map_err(misfit)?.position;
+            let (position, _) = follow(code, &journal, None).map_err(misfit)?;
             Question::all(code, &position, &Address::of_run(run.clone(), start), journal.start.digest)
         }
     };
@@ -185,7 +179,7 @@ struct AnswerSecrets<'a> {
 impl AnswerReceiver<'_> {
     async fn answer(&self, envelope: &Envelope, keys: &dyn AnswerKeys) -> Result<Answered, AnswerError> {
         let signed = self.question.verify(self.machine, envelope, keys)?;
-        let inbox = self.inbox().await?;
+        let inbox = self.store.inbox(&self.question.run).await?;
         if let Some(known) = self.answer_in(&inbox) {
             return self.compare(&known, envelope, false);
         }
@@ -198,7 +192,7 @@ impl AnswerReceiver<'_> {
         }
         self.propose(&signed).await?;
         // Another person may have signed it meanwhile.
-        let joint = self.joint(envelope, &self.inbox().await?, keys)?;
+        let joint = self.joint(envelope, &self.store.inbox(&self.question.run).await?, keys)?;
         if self.is_enough(&joint) {
             return self.accept(&joint).await;
         }
@@ -242,12 +236,8 @@ impl AnswerReceiver<'_> {
                 let (name, id) = (proposals(&self.question.wait), format!("{}?{key}.{number}", self.question.wait));
                 let payload = self.proposal(&envelope, &signed.answer, &key, (&name, &id));
                 match self.receive(Signal::new(name, id, payload)).await {
-                    Err(AnswerError::Store { source: StoreError::OtherSignal { .. }, .. })
-                        if number < MOST_PROPOSALS =>
-                    {
-                        number += 1;
-                    }
-                    Err(AnswerError::Store { source: StoreError::OtherSignal { .. }, .. }) => {
+                    Err(StoreError::OtherSignal { .. }) if number < MOST_PROPOSALS => number += 1,
+                    Err(StoreError::OtherSignal { .. }) => {
                         return Err(AnswerError::TooManyProposals { key, wait: self.question.wait.clone() });
                     }
                     kept => {
@@ -286,16 +276,14 @@ impl AnswerReceiver<'_> {
                 _ => Ok(Answered::Accepted),
             },
             Ok(Received::Already { taken, .. }) => Ok(Answered::Already { taken }),
-            Err(AnswerError::Store { source: StoreError::OtherSignal { .. }, .. }) => {
-                match self.answer_in(&self.inbox().await?) {
-                    Some(known) => self.compare(&known, &joint.envelope, false),
-                    None => {
-                        let (run, open) = (&self.question.run, std::slice::from_ref(self.question));
-                        self.services.was_taken(self.store, run, wait, &joint.envelope, open).await
-                    }
+            Err(StoreError::OtherSignal { .. }) => match self.answer_in(&self.store.inbox(&self.question.run).await?) {
+                Some(known) => self.compare(&known, &joint.envelope, false),
+                None => {
+                    let (run, open) = (&self.question.run, std::slice::from_ref(self.question));
+                    self.services.was_taken(self.store, run, wait, &joint.envelope, open).await
                 }
-            }
-            Err(error) => Err(error),
+            },
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -325,29 +313,18 @@ impl AnswerReceiver<'_> {
         named.filter_map(proven).next()
     }
 
-    async fn inbox(&self) -> Result<Inbox, AnswerError> {
-        self.store.inbox(&self.question.run).await.map_err(|source| self.failed(source))
-    }
-
-    async fn receive(&self, signal: Signal) -> Result<Received, AnswerError> {
-        let Some(key) = self.services.key.clone() else { return Err(AnswerError::NoStore) };
-        let (start, sealed, to) = (self.start, signal.clone(), self.question.run.clone());
-        let seal = Arc::new(move |place: SignalPlace| Ok(seal(&key, &to, &start, place, &sealed)));
-        self.store.receive(&self.question.run, signal, seal).await.map_err(|source| self.failed(source))
-    }
-
-    fn failed(&self, source: StoreError) -> AnswerError {
-        AnswerError::Store { run: self.question.run.clone(), source }
+    async fn receive(&self, signal: Signal) -> Result<Received, StoreError> {
+        let ((_, key), run) = (self.services.stored()?, &self.question.run);
+        let seal = sealing(key, run, self.start, &signal);
+        self.store.receive(run, signal, seal).await
     }
 }
 
 impl RuntimeServices {
     /// Reads the questions of a run that are open.
-    async fn asked(&self, machine: &dyn Machine, run: &RunId) -> Result<OpenQuestions, AnswerError> {
-        let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(AnswerError::NoStore) };
-        let failed = |source| AnswerError::Store { run: run.clone(), source };
-        let signed = store.load(run).await.map_err(failed)?;
-        asked(machine, run, &signed, &key.public(), self.encryption_key.as_ref())
+    async fn asked(&self, machine: &dyn Machine, run: &RunId) -> Result<OpenQuestions, StoredRunError> {
+        let (store, key) = self.stored()?;
+        asked(machine, run, &store.load(run).await?, &key.public())
     }
 
     /// Says whether the answer to a question that is not open is the one that the run continued with.
@@ -359,7 +336,7 @@ impl RuntimeServices {
         envelope: &Envelope,
         open: &[Question],
     ) -> Result<Answered, AnswerError> {
-        let Some(key) = &self.key else { return Err(AnswerError::NoStore) };
+        let (_, key) = self.stored()?;
         let not_open = || {
             let open = open.iter().map(|question| question.wait.clone()).collect();
             AnswerError::NotOpen { run: run.clone(), wait: wait.to_owned(), open }
@@ -368,13 +345,13 @@ impl RuntimeServices {
         let holder = nested_at(run, address::split(wait).0).ok_or_else(not_open)?;
         let signed = match store.load(&holder).await {
             Err(StoreError::NotFound(_)) if holder != *run => return Err(not_open()),
-            signed => signed.map_err(|source| AnswerError::Store { run: run.clone(), source })?,
+            signed => signed?,
         };
-        let misfit = |reason| AnswerError::Run(SignalError::Journal { run: holder.clone(), reason });
-        let verified = VerifiedJournal::new(&holder, &signed, &key.public()).map_err(misfit)?;
+        let misfit = StoredRunError::journal(&holder);
+        let verified = VerifiedJournal::new(&holder, &signed, &key.public()).map_err(&misfit)?;
         for at in 0..verified.count() {
             let Some(record) = verified.record(at) else { continue };
-            let Entry::Take(take) = record.map_err(misfit)?.entry else { continue };
+            let Entry::Take(take) = record.map_err(&misfit)?.entry else { continue };
             let mut signals = take.taken.iter().filter_map(|taken| taken.signal.as_ref());
             if let Some(signal) = signals.rfind(|signal| signal.name == wait) {
                 let mut signal = signal.clone();

@@ -7,7 +7,10 @@ use graph_model::timestamp;
 use graph_model::value::{Mismatch, Value};
 
 use crate::failure::Failure;
-use crate::run_secrets::RunSecretsError;
+use crate::graph::GraphTables;
+use crate::kind::{ErrorKind, HasKind};
+use crate::record::{JournalError, Start};
+use crate::run_secrets::SecretsError;
 use crate::step::{too_many_nested_steps, too_many_visits};
 use crate::store::{StoreError, Wait};
 
@@ -36,6 +39,104 @@ pub enum BuildError {
         /// Why.
         source: std::io::Error,
     },
+}
+
+impl HasKind for BuildError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoKey | Self::NoCacheKey | Self::Grant(_) | Self::Directory { .. } => ErrorKind::Internal,
+        }
+    }
+}
+
+/// Why a run in a store cannot be used: read, continued, or sent something.
+///
+/// The errors of methods about such runs have it as their variant `Stored`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoredRunError {
+    /// There is no store, it has no such run, the run is held or has ended, or the store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The journal is not what the engine wrote.
+    #[error("run `{run}`: {reason}")]
+    Journal {
+        /// The run.
+        run: RunId,
+        /// The mistake in the journal.
+        reason: JournalError,
+    },
+    /// The run is another graph's, or the graph was changed since.
+    #[error("run `{run}` is a run of `{found}`, not of `{expected}`{}", gone_nodes(gone))]
+    AnotherGraph {
+        /// The run.
+        run: RunId,
+        /// The graph that the caller passed: id, version and digest.
+        expected: String,
+        /// The graph that the journal names.
+        found: String,
+        /// The nodes that the run visited, or would visit next, and that the passed graph does not have, where that is known.
+        gone: Vec<String>,
+    },
+    /// The run is inside another one, which it continues and ends with.
+    #[error(
+        "run `{run}` is inside run `{outer}`: name the outermost run, and the path of the wait if something is sent"
+    )]
+    Inside {
+        /// The run.
+        run: RunId,
+        /// The run around it.
+        outer: RunId,
+    },
+    /// Its secrets are encrypted with another key.
+    #[error("the secrets of run `{run}` are encrypted with the key {}, and this runtime's is {expected}", found.as_deref().unwrap_or("of nobody"))]
+    AnotherEncryptionKey {
+        /// The run.
+        run: RunId,
+        /// The fingerprint of this runtime's key.
+        expected: String,
+        /// The fingerprint of the key that they are encrypted with.
+        found: Option<String>,
+    },
+    /// Its secrets cannot be read here.
+    #[error(transparent)]
+    Secrets(#[from] SecretsError),
+}
+
+impl HasKind for StoredRunError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::AnotherGraph { .. } | Self::Inside { .. } => ErrorKind::Conflict,
+            Self::Journal { .. } | Self::AnotherEncryptionKey { .. } => ErrorKind::Internal,
+            Self::Secrets(error) => error.kind(),
+        }
+    }
+}
+
+impl StoredRunError {
+    /// Returns the function that makes the error of a mistake in the journal of a run.
+    pub fn journal(run: &RunId) -> impl Fn(JournalError) -> Self + '_ {
+        |reason| Self::Journal { run: run.clone(), reason }
+    }
+
+    /// Makes the error of a run that does not continue under a graph. `gone` are its nodes that the graph does not have.
+    pub(crate) fn another_graph(run: &RunId, start: &Start, code: &GraphTables, gone: Vec<String>) -> Self {
+        Self::AnotherGraph { run: run.clone(), expected: code.shown(), found: start.shown_graph(), gone }
+    }
+
+    /// Fails unless the secrets of a run are encrypted with the key of a fingerprint.
+    pub(crate) fn unless_encrypted_with(
+        expected: Option<String>,
+        run: &RunId,
+        found: Option<&String>,
+    ) -> Result<(), Self> {
+        if expected.as_ref() == found {
+            return Ok(());
+        }
+        let (run, expected, found) = (run.clone(), expected.unwrap_or_default(), found.cloned());
+        Err(Self::AnotherEncryptionKey { run, expected, found })
+    }
 }
 
 /// Why a run did not start. Nothing of it was kept.
@@ -93,25 +194,9 @@ pub enum StartError {
         /// The other mismatches: further rules of the schema that are broken.
         others: Vec<Mismatch>,
     },
-    /// The run cannot begin at the entry that was named.
+    /// The run cannot begin at the entry, pause at the nodes, or share the keys that were named.
     #[error("the run of the graph `{graph}` cannot begin: {reason}")]
-    Entry {
-        /// The graph.
-        graph: String,
-        /// Why not.
-        reason: String,
-    },
-    /// The run cannot pause at the nodes that were named.
-    #[error("the run of the graph `{graph}` cannot begin: {reason}")]
-    Pauses {
-        /// The graph.
-        graph: String,
-        /// Why not.
-        reason: String,
-    },
-    /// A nested run cannot share the keys that the run around it shares.
-    #[error("the run of the graph `{graph}` cannot begin: {reason}")]
-    Shared {
+    Begin {
         /// The graph.
         graph: String,
         /// Why not.
@@ -125,26 +210,9 @@ pub enum StartError {
         /// Why not.
         reason: String,
     },
-    /// The graph has secrets, its runs are written to a journal, and there is no key to encrypt the secrets with.
-    #[error(
-        "the graph `{graph}` has secrets, and no key to encrypt them with where they are written down: name one with `encrypt_with`, as in `EncryptionKey::load(path)`"
-    )]
-    NoEncryptionKey {
-        /// The graph.
-        graph: String,
-    },
-    /// The graph has secrets, its runs are written to a journal, and the program was built without the feature that encrypts
-    /// secrets.
-    #[error(
-        "the graph `{graph}` has secrets, which needs the feature `secrets` of `graph-runtime` where its runs are written down"
-    )]
-    NoCipher {
-        /// The graph.
-        graph: String,
-    },
-    /// The operating system gave no random bytes for the run's id or its secrets.
-    #[error("the operating system gave no random bytes: {0}")]
-    NoRandomness(String),
+    /// The secrets of the graph cannot be kept, or there is no randomness for the id of the run.
+    #[error(transparent)]
+    Secrets(#[from] SecretsError),
     /// The graph can wait, and the runtime has no store in which its runs wait.
     #[error(
         "the graph `{graph}` can wait, which needs a store that keeps its runs until then: name one with `Builder::store`, or with `graph run --store FILE`"
@@ -161,31 +229,28 @@ pub enum StartError {
         /// The graph.
         graph: String,
     },
-    /// A run with this id already exists.
-    #[error("there is a run `{run}` already: resume it, or name another id")]
-    Exists {
-        /// The run.
-        run: RunId,
-    },
     /// The runtime was [shut down](crate::Runtime::shutdown), and begins no more runs.
     #[error("the runtime was shut down and begins no more runs")]
     ShutDown,
-    /// The journal could not be begun.
-    #[error("failed to begin the journal of run `{run}`: {source}")]
-    Store {
-        /// The id that the run would have had.
-        run: RunId,
-        /// Why.
-        source: StoreError,
-    },
+    /// The journal could not be begun: there is such a run already, or the store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
-impl From<RunSecretsError> for StartError {
-    fn from(error: RunSecretsError) -> Self {
-        match error {
-            RunSecretsError::Cipher { graph } => Self::NoCipher { graph },
-            RunSecretsError::Key { graph } => Self::NoEncryptionKey { graph },
-            RunSecretsError::Randomness(reason) => Self::NoRandomness(reason),
+impl HasKind for StartError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotGranted { .. } => ErrorKind::Denied,
+            Self::MissingInputs { .. } | Self::Inputs { .. } | Self::Begin { .. } => ErrorKind::Invalid,
+            Self::ShutDown => ErrorKind::Unavailable,
+            Self::MissingEnvironment(_)
+            | Self::MissingTools { .. }
+            | Self::MissingReducers { .. }
+            | Self::Schema { .. }
+            | Self::NoStore { .. }
+            | Self::WaitsInside { .. } => ErrorKind::Internal,
+            Self::Secrets(error) => error.kind(),
+            Self::Store(error) => error.kind(),
         }
     }
 }
@@ -205,71 +270,40 @@ fn missing_inputs(missing: &[String]) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResumeError {
-    /// The runtime has no store.
-    #[error("a runtime without a store has no runs to resume")]
-    NoStore,
-    /// The journal could not be read, or another process holds the run.
-    #[error("cannot resume run `{run}`: {source}")]
-    Store {
-        /// The run.
-        run: RunId,
-        /// Why.
-        source: StoreError,
-    },
-    /// The journal is not what the engine wrote.
-    #[error("cannot resume run `{run}`: {reason}")]
-    Journal {
-        /// The run.
-        run: RunId,
-        /// The mistake in the journal.
-        reason: crate::record::JournalError,
-    },
-    /// The run is another graph's, or the graph was changed since.
-    #[error("cannot resume run `{run}`: it is a run of `{found}`, not of `{expected}`{}", gone_nodes(gone))]
-    AnotherGraph {
-        /// The run.
-        run: RunId,
-        /// The graph that the caller passed: id, version and digest.
-        expected: String,
-        /// The graph that the journal names.
-        found: String,
-        /// The nodes that the run visited, or would visit next, and that the passed graph does not have.
-        gone: Vec<String>,
-    },
-    /// Another run began it, and it continues with that run; or another run has the id that it would have.
-    #[error("cannot resume run `{run}` by itself: {}", nested(.parent.as_ref()))]
-    Nested {
-        /// The run.
-        run: RunId,
-        /// The visit that it belongs to, if it belongs to one.
-        parent: Option<crate::record::Parent>,
-    },
-    /// Its secrets are encrypted with another key.
-    #[error("cannot resume run `{run}`: its secrets are encrypted with the key {}, and this runtime's is {expected}", found.as_deref().unwrap_or("of nobody"))]
-    AnotherEncryptionKey {
-        /// The run.
-        run: RunId,
-        /// The fingerprint of this runtime's key.
-        expected: String,
-        /// The fingerprint of the key that they are encrypted with.
-        found: Option<String>,
-    },
+    /// The run cannot be read or continued.
+    #[error(transparent)]
+    Stored(StoredRunError),
     /// The graph cannot run here.
     #[error(transparent)]
     Start(#[from] StartError),
+}
+
+impl<E: Into<StoredRunError>> From<E> for ResumeError {
+    fn from(error: E) -> Self {
+        Self::Stored(error.into())
+    }
+}
+
+impl ResumeError {
+    /// Whether somebody else holds the run.
+    pub(crate) fn is_leased(&self) -> bool {
+        matches!(self, Self::Stored(StoredRunError::Store(StoreError::Leased { .. })))
+    }
+}
+
+impl HasKind for ResumeError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stored(error) => error.kind(),
+            Self::Start(error) => error.kind(),
+        }
+    }
 }
 
 fn gone_nodes(gone: &[String]) -> String {
     match gone {
         [] => String::new(),
         gone => format!("; of the nodes that it visited or is to visit next, that one has no `{}`", gone.join("`, `")),
-    }
-}
-
-fn nested(parent: Option<&crate::record::Parent>) -> String {
-    match parent {
-        Some(parent) => format!("resume `{}`, which it is part of", parent.run),
-        None => "another run has the id that it would have".to_owned(),
     }
 }
 
@@ -289,31 +323,6 @@ fn at_nodes(waits: &[Wait]) -> String {
     let events: Vec<String> = signals.into_iter().chain(answers).collect();
     let events = if events.is_empty() { String::new() } else { format!(" for {}", events.join(" or ")) };
     format!("at `{}`{events}{due}", nodes.join("`, `"))
-}
-
-/// Why the history of a run cannot be returned.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HistoryError {
-    /// The runtime has no store.
-    #[error("a runtime without a store keeps no history")]
-    NoStore,
-    /// The journal could not be read.
-    #[error("cannot read the history of run `{run}`: {source}")]
-    Store {
-        /// The run.
-        run: RunId,
-        /// Why.
-        source: StoreError,
-    },
-    /// The journal is not what the engine wrote.
-    #[error("cannot read the history of run `{run}`: {reason}")]
-    Journal {
-        /// The run.
-        run: RunId,
-        /// The mistake in the journal.
-        reason: crate::record::JournalError,
-    },
 }
 
 /// Why a run ended without a result.
@@ -464,6 +473,23 @@ impl RunError {
             | Self::Store { run, .. }
             | Self::Output { run, .. }
             | Self::Stopped { run, .. } => run,
+        }
+    }
+}
+
+impl HasKind for RunError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Node { .. }
+            | Self::MaxSteps { .. }
+            | Self::MaxVisits { .. }
+            | Self::MaxNestedSteps { .. }
+            | Self::Deadline { .. } => ErrorKind::Failed,
+            Self::Waiting { .. } => ErrorKind::Waiting,
+            Self::Cancelled { .. } => ErrorKind::Conflict,
+            Self::ShutDown { .. } => ErrorKind::Unavailable,
+            Self::Store { source, .. } => source.kind(),
+            Self::Output { .. } | Self::Stopped { .. } => ErrorKind::Internal,
         }
     }
 }

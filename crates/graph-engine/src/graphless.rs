@@ -5,13 +5,13 @@ use graph_model::name::RunId;
 use graph_model::value::Value;
 use graph_signing::PublicKey;
 
+use crate::error::StoredRunError;
 use crate::future::BoxFuture;
-use crate::outcome::OutcomeError;
 use crate::record::{End, TaskOrigin, VerifiedJournal};
 use crate::run_secrets::hide_encrypted;
 use crate::runtime::Runtime;
 use crate::status::Status;
-use crate::store::{Page, RunFilter, RunSummary, Store, StoreError, Wait, WaitFilter, Within};
+use crate::store::{RunFilter, RunSummary, Store, StoreError, Wait, Within, all_runs, all_waits};
 
 /// The outcome of a run as its journal says, for somebody who does not have its graph.
 ///
@@ -57,11 +57,10 @@ pub async fn recorded_outcome(
     store: &dyn Store,
     run: &RunId,
     key: &PublicKey,
-) -> Result<RecordedOutcome, OutcomeError> {
-    let failed = |source| OutcomeError::Store { run: run.clone(), source };
-    let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
-    let signed = store.load(run).await.map_err(failed)?;
-    let journal = VerifiedJournal::new(run, &signed, key).and_then(VerifiedJournal::read_recent).map_err(misfit)?;
+) -> Result<RecordedOutcome, StoredRunError> {
+    let signed = store.load(run).await?;
+    let journal = VerifiedJournal::new(run, &signed, key).and_then(VerifiedJournal::read_recent);
+    let journal = journal.map_err(StoredRunError::journal(run))?;
     let start = &journal.start;
     let mut found = RecordedOutcome {
         run: run.clone(),
@@ -83,16 +82,9 @@ pub async fn recorded_outcome(
         hide_encrypted(&mut found.output);
         return Ok(found);
     }
-    found.status = store.find(run).await.map_err(failed)?.status;
+    found.status = store.find(run).await?.status;
     if found.status == Status::Waiting {
-        let filter = WaitFilter { run: Some(run.clone()), ..WaitFilter::default() };
-        let mut page = Page::default();
-        loop {
-            let waits = store.open_waits(&filter, &page).await.map_err(failed)?;
-            found.waits.extend(waits.waits.into_iter().map(|row| row.wait));
-            let Some(next) = waits.next else { break };
-            page.after = Some(next);
-        }
+        found.waits = all_waits(store, run).await?;
     }
     Ok(found)
 }
@@ -115,8 +107,8 @@ impl Runtime {
     /// # Errors
     ///
     /// If there is no such run, or its journal is not what an engine with the key of this runtime wrote.
-    pub async fn recorded_outcome(&self, run: &RunId) -> Result<RecordedOutcome, OutcomeError> {
-        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(OutcomeError::NoStore) };
+    pub async fn recorded_outcome(&self, run: &RunId) -> Result<RecordedOutcome, StoredRunError> {
+        let (store, key) = self.inner.stored()?;
         recorded_outcome(&**store, run, &key.public()).await
     }
 
@@ -148,38 +140,30 @@ impl Runtime {
     ///
     /// If there is no store, it cannot be written, there is no such run, the run has ended, it is inside another one, or its journal
     /// is not what an engine with the key of this runtime wrote.
-    pub async fn cancel_without_graph(&self, run: &RunId) -> Result<Status, OutcomeError> {
-        let store = self.inner.store.as_ref().ok_or(OutcomeError::NoStore)?;
-        let failed = |source| OutcomeError::Store { run: run.clone(), source };
-        if let Some(parent) = store.find(run).await.map_err(failed)?.parent {
-            return Err(OutcomeError::Inside { run: run.clone(), parent });
+    pub async fn cancel_without_graph(&self, run: &RunId) -> Result<Status, StoredRunError> {
+        let (store, _) = self.inner.stored()?;
+        if let Some(outer) = store.find(run).await?.parent {
+            return Err(StoredRunError::Inside { run: run.clone(), outer });
         }
         // A process that has the graph, and continues the run meanwhile, ends it too.
-        store.cancel(run).await.map_err(failed)?;
+        store.cancel(run).await?;
         self.end_tree(&**store, run).await?;
-        Ok(store.find(run).await.map_err(failed)?.status)
+        Ok(store.find(run).await?.status)
     }
 
     /// Ends a run after those inside it, which are not to outlive it. Returns false if somebody holds one of them.
-    fn end_tree<'a>(&'a self, store: &'a dyn Store, run: &'a RunId) -> BoxFuture<'a, Result<bool, OutcomeError>> {
+    fn end_tree<'a>(&'a self, store: &'a dyn Store, run: &'a RunId) -> BoxFuture<'a, Result<bool, StoredRunError>> {
         Box::pin(async move {
-            let failed = |source| OutcomeError::Store { run: run.clone(), source };
             let lease = match store.lease(run).await {
                 Err(StoreError::Leased { .. }) => return Ok(false),
-                lease => lease.map_err(failed)?,
+                lease => lease?,
             };
             let statuses = vec![Status::Running, Status::Waiting];
             let filter = RunFilter { statuses, within: Within::Run(run.clone()), ..RunFilter::default() };
-            let mut page = Page::default();
-            loop {
-                let found = store.runs(&filter, &page).await.map_err(failed)?;
-                for RunSummary { run: inner, .. } in found.runs {
-                    if !self.end_tree(store, &inner).await? {
-                        return Ok(false);
-                    }
+            for RunSummary { run: inner, .. } in all_runs(store, &filter).await? {
+                if !self.end_tree(store, &inner).await? {
+                    return Ok(false);
                 }
-                let Some(next) = found.next else { break };
-                page.after = Some(next);
             }
             self.end_leased(store, &lease).await
         })

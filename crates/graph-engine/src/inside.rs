@@ -3,7 +3,7 @@
 use crate::activation::Activation;
 use crate::call::Parent;
 use crate::encryption_key::EncryptionKey;
-use crate::error::{ResumeError, StartError};
+use crate::error::StoredRunError;
 use crate::future::BoxFuture;
 use crate::graph::{CompiledTool, GraphTables, Notes, Now, tables};
 use crate::machine::Machine;
@@ -13,7 +13,7 @@ use crate::run_secrets::RunSecrets;
 use crate::step::{
     Env, Planned, Position, graph_inside, graph_of, is_computed, may_begin_runs, nested_at, nested_id, plan, plan_item,
 };
-use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
+use crate::store::{RunFilter, Store, StoreError, Within, all_runs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -36,19 +36,18 @@ pub(crate) async fn verify_inside(
     store: &dyn Store,
     key: &PublicKey,
     encryption_key: Option<&EncryptionKey>,
-) -> Result<(), ResumeError> {
+) -> Result<(), StoredRunError> {
     let nothing = CompletedCalls::new();
-    let journal = |run: &RunId, reason| ResumeError::Journal { run: run.clone(), reason };
     let begun = |machine: &Arc<dyn Machine>, run: &RunId, records: &[SignedRecord], done: &CompletedCalls| {
-        let begun =
-            begun(&**machine, run, records, done, key, encryption_key).map_err(|reason| journal(run, reason))?;
-        Ok::<_, ResumeError>(begun.into_iter().rev().map(|call| (Arc::clone(machine), call)).collect::<Vec<_>>())
+        let begun = begun(&**machine, run, records, done, key, encryption_key).map_err(StoredRunError::journal(run))?;
+        Ok::<_, StoredRunError>(begun.into_iter().rev().map(|call| (Arc::clone(machine), call)).collect::<Vec<_>>())
     };
     let mut waiting = begun(machine, run, records, done)?;
     while let Some((outer, call)) = waiting.pop() {
         let Begun { seq, parent, tool, id, attempts, has_result } = call;
         let misfit = |reason: &str| {
-            journal(&parent.run, JournalError::Misfit { seq, reason: format!("node `{}` {reason}", parent.node) })
+            let reason = format!("node `{}` {reason}", parent.node);
+            StoredRunError::journal(&parent.run)(JournalError::Misfit { seq, reason })
         };
         let inner = graph_of(&*outer, tool, id.as_ref()).ok_or_else(|| misfit("calls a graph that does not exist"))?;
         let mut is_there = false;
@@ -58,10 +57,10 @@ pub(crate) async fn verify_inside(
                 Ok(records) => records,
                 // A call may fail before its run begins.
                 Err(StoreError::NotFound(_)) => continue,
-                Err(source) => return Err(ResumeError::Store { run: id, source }),
+                Err(error) => return Err(error.into()),
             };
             let start = VerifiedJournal::new(&id, &records, key).and_then(|verified| verified.start());
-            let (_, start) = start.map_err(|reason| journal(&id, reason))?;
+            let (_, start) = start.map_err(StoredRunError::journal(&id))?;
             if start.parent.as_ref() != Some(&parent) || !start.is_under(tables(inner.graph())) {
                 return Err(misfit("names a run that it did not begin"));
             }
@@ -84,26 +83,22 @@ pub(crate) async fn verify_waiting(
     store: &dyn Store,
     key: &PublicKey,
     encryption_key: Option<&EncryptionKey>,
-) -> Result<(), ResumeError> {
+) -> Result<(), StoredRunError> {
     let ids = position.waits.iter().flat_map(|wait| &wait.opened.inside).map(|wait| wait.id.as_str());
     let paths: BTreeSet<&str> = ids.flat_map(|id| id.match_indices('/').map(|(at, _)| &id[..=at])).collect();
     for inner in paths.into_iter().filter_map(|path| nested_at(run, path)) {
-        let records = store.load(&inner).await.map_err(|source| ResumeError::Store { run: inner.clone(), source })?;
+        let records = store.load(&inner).await?;
         let verified = VerifiedJournal::new(&inner, &records, key).and_then(|verified| verified.start());
-        let (_, start) = verified.map_err(|reason| ResumeError::Journal { run: inner.clone(), reason })?;
-        let graph = graph_inside(&**machine, &start.graph);
-        let code = graph.as_deref().map(|graph| tables(graph.graph()));
-        if !code.is_some_and(|code| start.is_under(code)) {
-            let expected = code.map_or_else(|| "a graph that it names".to_owned(), GraphTables::shown);
-            let found = start.shown_graph();
-            return Err(ResumeError::AnotherGraph { run: inner, expected, found, gone: Vec::new() });
+        let (_, start) = verified.map_err(StoredRunError::journal(&inner))?;
+        // Without such a graph inside it, it is compared with the run's own.
+        let graph = graph_inside(&**machine, &start.graph).unwrap_or_else(|| Arc::clone(machine));
+        let code = tables(graph.graph());
+        if !start.is_under(code) {
+            return Err(StoredRunError::another_graph(&inner, &start, code, Vec::new()));
         }
-        let secrets = code.map(|code| RunSecrets::open(code, &inner, encryption_key, true)).transpose();
-        let expected = secrets.map_err(StartError::from)?.flatten().and_then(|secrets| secrets.fingerprint());
-        if start.encryption_key != expected {
-            let (expected, found) = (expected.unwrap_or_default(), start.encryption_key);
-            return Err(ResumeError::AnotherEncryptionKey { run: inner, expected, found });
-        }
+        let secrets = RunSecrets::open(code, &inner, encryption_key, true)?;
+        let expected = secrets.and_then(|secrets| secrets.fingerprint());
+        StoredRunError::unless_encrypted_with(expected, &inner, start.encryption_key.as_ref())?;
     }
     Ok(())
 }
@@ -128,30 +123,23 @@ pub(crate) fn steps_inside<'a>(
     key: &'a PublicKey,
     run: &'a RunId,
     visits: BTreeSet<u64>,
-) -> BoxFuture<'a, Result<BTreeMap<u64, u64>, ResumeError>> {
+) -> BoxFuture<'a, Result<BTreeMap<u64, u64>, StoredRunError>> {
     Box::pin(async move {
-        let failed = |source| ResumeError::Store { run: run.clone(), source };
         let filter = RunFilter { within: Within::Run(run.clone()), ..RunFilter::default() };
-        let (mut page, mut steps) = (Page::default(), BTreeMap::new());
-        loop {
-            let RunPage { runs, next } = store.runs(&filter, &page).await.map_err(failed)?;
-            for RunSummary { run: inner, .. } in runs.into_iter().filter(|inner| may_be_of(run, &inner.run, &visits)) {
-                let records = store.load(&inner).await.map_err(failed)?;
-                let misfit = |reason| ResumeError::Journal { run: inner.clone(), reason };
-                let made = StepsMade::read(&inner, &records, key).map_err(misfit)?;
-                let Some(parent) = made.parent.as_ref().filter(|parent| visits.contains(&parent.step)) else {
-                    continue;
-                };
-                let open = steps_inside(store, key, &inner, made.open).await?;
-                let all = open.values().fold(made.steps, |all, one| all.saturating_add(*one));
-                let visit: &mut u64 = steps.entry(parent.step).or_default();
-                *visit = visit.saturating_add(all);
-            }
-            match next {
-                Some(next) => page.after = Some(next),
-                None => return Ok(steps),
-            }
+        let mut steps = BTreeMap::new();
+        let runs = all_runs(store, &filter).await?.into_iter().map(|inner| inner.run);
+        for inner in runs.filter(|inner| may_be_of(run, inner, &visits)) {
+            let records = store.load(&inner).await?;
+            let made = StepsMade::read(&inner, &records, key).map_err(StoredRunError::journal(&inner))?;
+            let Some(parent) = made.parent.as_ref().filter(|parent| visits.contains(&parent.step)) else {
+                continue;
+            };
+            let open = steps_inside(store, key, &inner, made.open).await?;
+            let all = open.values().fold(made.steps, |all, one| all.saturating_add(*one));
+            let visit: &mut u64 = steps.entry(parent.step).or_default();
+            *visit = visit.saturating_add(all);
         }
+        Ok(steps)
     })
 }
 

@@ -2,12 +2,13 @@
 //! one.
 
 use crate::engine::open_waits;
-use crate::error::{ResumeError, StartError};
+use crate::error::{ResumeError, StoredRunError};
 use crate::future::BoxFuture;
 use crate::graph::tables;
+use crate::kind::{ErrorKind, HasKind};
 use crate::machine::Graph;
 use crate::observer::{Event, notify};
-use crate::record::{End, JournalError, VerifiedJournal};
+use crate::record::{End, VerifiedJournal};
 use crate::replay::{add_up, result_of};
 use crate::run::{Finished, Run};
 use crate::run_secrets::RunSecrets;
@@ -17,6 +18,7 @@ use crate::status::Status;
 use crate::step::CANCELLED;
 use crate::store::{
     Holder, Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, WaitFilter, WaitPage, Within,
+    all_runs,
 };
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
@@ -82,52 +84,9 @@ pub enum RunOutcome<O> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutcomeError {
-    /// The runtime has no store.
-    #[error("a runtime without a store keeps no runs")]
-    NoStore,
-    /// The journal could not be read.
-    #[error("cannot read run `{run}`: {source}")]
-    Store {
-        /// The run.
-        run: RunId,
-        /// Why.
-        source: StoreError,
-    },
-    /// The journal is not what the engine wrote.
-    #[error("cannot read run `{run}`: {reason}")]
-    Journal {
-        /// The run.
-        run: RunId,
-        /// The mistake in the journal.
-        reason: JournalError,
-    },
-    /// The run is another graph's, or the graph was changed since.
-    #[error("cannot read run `{run}`: it is a run of `{found}`, not of `{expected}`")]
-    AnotherGraph {
-        /// The run.
-        run: RunId,
-        /// The graph that the caller passed: id, version and digest.
-        expected: String,
-        /// The graph that the journal names.
-        found: String,
-    },
-    /// The run is inside another one, which it ends with.
-    #[error("run `{run}` is inside `{parent}`, and ends with it")]
-    Inside {
-        /// The run.
-        run: RunId,
-        /// The run around it.
-        parent: RunId,
-    },
-    /// Its secrets are encrypted with another key than the runtime's.
-    #[error("cannot read run `{run}`: its secrets are encrypted with another key than this runtime's")]
-    AnotherEncryptionKey {
-        /// The run.
-        run: RunId,
-    },
-    /// Its secrets cannot be read here.
+    /// The run cannot be read.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Stored(StoredRunError),
     /// Its output is not of the type that the graph declares.
     #[error("run `{run}` returned what it should not: {mismatch}")]
     Output {
@@ -136,6 +95,21 @@ pub enum OutcomeError {
         /// The mismatch.
         mismatch: Mismatch,
     },
+}
+
+impl<E: Into<StoredRunError>> From<E> for OutcomeError {
+    fn from(error: E) -> Self {
+        Self::Stored(error.into())
+    }
+}
+
+impl HasKind for OutcomeError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stored(error) => error.kind(),
+            Self::Output { .. } => ErrorKind::Internal,
+        }
+    }
 }
 
 /// The runs that [`Runtime::resume_all`] resumes, and the options for them.
@@ -214,15 +188,12 @@ impl Runtime {
         run: &'a RunId,
     ) -> BoxFuture<'a, Result<RunOutcome<G::Output>, OutcomeError>> {
         Box::pin(async move {
-            let Some(store) = &self.inner.store else { return Err(OutcomeError::NoStore) };
+            let ((store, _), misfit) = (self.inner.stored()?, StoredRunError::journal(run));
             let code = tables(graph.graph());
-            let failed = |source| OutcomeError::Store { run: run.clone(), source };
-            let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
-            let run_secrets =
-                RunSecrets::open(code, run, self.inner.encryption_key.as_ref(), true).map_err(StartError::from)?;
-            let signed = store.load(run).await.map_err(failed)?;
-            let journal = self.inner.read_journal(code, run, &signed, run_secrets.as_deref()).map_err(unreadable)?;
-            if let Some(ended) = result_of(code, graph, &journal, self.inner.keeps_history).map_err(misfit)? {
+            let run_secrets = RunSecrets::open(code, run, self.inner.encryption_key.as_ref(), true)?;
+            let signed = store.load(run).await?;
+            let journal = self.inner.read_journal(code, run, &signed, run_secrets.as_deref())?;
+            if let Some(ended) = result_of(code, graph, &journal, self.inner.keeps_history).map_err(&misfit)? {
                 let finished = ended.read(run.clone(), |node, value| graph.output(node, value));
                 let finished = finished.map_err(|mismatch| OutcomeError::Output { run: run.clone(), mismatch })?;
                 return Ok(RunOutcome::Done(Box::new(finished)));
@@ -241,7 +212,7 @@ impl Runtime {
                     steps,
                 },
                 None => {
-                    let RunSummary { status, holder, is_cancelling, .. } = store.find(run).await.map_err(failed)?;
+                    let RunSummary { status, holder, is_cancelling, .. } = store.find(run).await?;
                     if status == Status::Waiting {
                         let waits = open_waits(code, &replayed.position);
                         return Ok(RunOutcome::Waiting { waits, steps, is_cancelling });
@@ -352,9 +323,7 @@ impl Runtime {
                     })
                     .collect();
                 let resumed: Vec<_> = stream::iter(chosen).buffered(at_once.max(1)).collect().await;
-                let is_others = |run: &Resumed<G::Output>| {
-                    matches!(run.run, Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }))
-                };
+                let is_others = |run: &Resumed<G::Output>| run.run.as_ref().is_err_and(ResumeError::is_leased);
                 all.extend(resumed.into_iter().filter(|run| !is_others(run)));
                 match next {
                     Some(next) => page.after = Some(next),
@@ -431,24 +400,17 @@ impl Runtime {
         let mut outer = vec![run.clone()];
         while let Some(run) = outer.pop() {
             let filter = RunFilter { within: Within::Run(run.clone()), ..RunFilter::default() };
-            let mut page = Page::default();
-            loop {
-                let found = match store.runs(&filter, &page).await {
-                    Ok(found) => found,
-                    Err(error) => return tracing::warn!(%run, %error, "cannot list the nested runs that still wait"),
-                };
-                for RunSummary { run: inner, status, .. } in found.runs {
-                    if status == Status::Waiting
-                        && let Err(error) = self.end_one(&**store, &inner).await
-                    {
-                        tracing::warn!(run = %inner, %error, "a nested run that nothing needs cannot be ended");
-                    }
-                    outer.push(inner);
+            let found = match all_runs(&**store, &filter).await {
+                Ok(found) => found,
+                Err(error) => return tracing::warn!(%run, %error, "cannot list the nested runs that still wait"),
+            };
+            for RunSummary { run: inner, status, .. } in found {
+                if status == Status::Waiting
+                    && let Err(error) = self.end_one(&**store, &inner).await
+                {
+                    tracing::warn!(run = %inner, %error, "a nested run that nothing needs cannot be ended");
                 }
-                match found.next {
-                    Some(next) => page.after = Some(next),
-                    None => break,
-                }
+                outer.push(inner);
             }
         }
     }
@@ -472,7 +434,7 @@ impl Runtime {
             return Ok(false);
         }
         match self.end_leased(store, &lease).await {
-            Err(OutcomeError::Store { source, .. }) => Err(source),
+            Err(StoredRunError::Store(source)) => Err(source),
             Err(error) => {
                 tracing::debug!(%run, %error, "a run that waits cannot be ended at once");
                 Ok(false)
@@ -482,24 +444,21 @@ impl Runtime {
     }
 
     /// Ends a run that is leased as cancelled, without its graph. Returns false if it has ended.
-    pub(crate) async fn end_leased(&self, store: &dyn Store, lease: &Lease) -> Result<bool, OutcomeError> {
-        let run = lease.run();
-        let Some(key) = &self.inner.key else { return Err(OutcomeError::NoStore) };
-        let failed = |source| OutcomeError::Store { run: run.clone(), source };
-        let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
-        let signed = store.load(run).await.map_err(failed)?;
+    pub(crate) async fn end_leased(&self, store: &dyn Store, lease: &Lease) -> Result<bool, StoredRunError> {
+        let (run, (_, key)) = (lease.run(), self.inner.stored()?);
+        let signed = store.load(run).await?;
         let journal = VerifiedJournal::new(run, &signed, &key.public()).and_then(VerifiedJournal::read_recent);
-        let journal = journal.map_err(misfit)?;
+        let journal = journal.map_err(StoredRunError::journal(run))?;
         if journal.end().is_some() {
             return Ok(false);
         }
         let steps = journal.steps();
-        let unread = unread(store, run, |_| true).await.map_err(failed)?;
+        let unread = unread(store, run, |_| true).await?;
         let end = End { error: Some(CANCELLED.to_owned()), unread, ..End::of(Status::Cancelled, steps) };
         let mut chain = journal.chain;
         let known = chain.count();
         let record = chain.sign("end", &end, self.inner.clock.now(), key);
-        store.append(lease, known, vec![record], Status::Cancelled).await.map_err(failed)?;
+        store.append(lease, known, vec![record], Status::Cancelled).await?;
         let error = end.error.as_deref();
         let ended = Event::RunEnded { run, status: end.status, steps, elapsed: Duration::ZERO, error, end: Some(&end) };
         notify(&self.inner.observers, &ended);
@@ -515,33 +474,13 @@ async fn waiting_inside(store: &dyn Store, run: &RunId) -> Result<Option<Vec<Run
     while let Some(run) = outer {
         let statuses = vec![Status::Running, Status::Waiting];
         let filter = RunFilter { statuses, within: Within::Run(run), ..RunFilter::default() };
-        let mut page = Page::default();
-        loop {
-            let RunPage { runs, next } = store.runs(&filter, &page).await?;
-            if runs.iter().any(|inner| inner.status == Status::Running || inner.holder.is_some()) {
-                return Ok(None);
-            }
-            all.extend(runs.into_iter().map(|inner| inner.run));
-            match next {
-                Some(next) => page.after = Some(next),
-                None => break,
-            }
+        let runs = all_runs(store, &filter).await?;
+        if runs.iter().any(|inner| inner.status == Status::Running || inner.holder.is_some()) {
+            return Ok(None);
         }
+        all.extend(runs.into_iter().map(|inner| inner.run));
         outer = all.get(at).cloned();
         at += 1;
     }
     Ok(Some(all))
-}
-
-/// Converts the reason why a run cannot be resumed to the reason why it cannot be read.
-fn unreadable(error: ResumeError) -> OutcomeError {
-    match error {
-        ResumeError::NoStore => OutcomeError::NoStore,
-        ResumeError::Store { run, source } => OutcomeError::Store { run, source },
-        ResumeError::Journal { run, reason } => OutcomeError::Journal { run, reason },
-        ResumeError::AnotherGraph { run, expected, found, .. } => OutcomeError::AnotherGraph { run, expected, found },
-        ResumeError::AnotherEncryptionKey { run, .. } => OutcomeError::AnotherEncryptionKey { run },
-        ResumeError::Nested { run, .. } => OutcomeError::Store { source: StoreError::NotFound(run.clone()), run },
-        ResumeError::Start(error) => OutcomeError::Start(error),
-    }
 }

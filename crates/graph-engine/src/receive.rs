@@ -11,18 +11,19 @@ use crate::address::{self, answered};
 use crate::call::Parent;
 use crate::cipher;
 use crate::encryption_key::EncryptionKey;
-use crate::error::{ResumeError, StartError};
+use crate::error::{StartError, StoredRunError};
 use crate::graph::{GraphTables, tables};
 use crate::machine::{Graph, Machine};
 use crate::payload::{EncryptedValue, payload};
 use crate::record::{JournalError, VerifiedJournal};
 use crate::run::Run;
+use crate::run_secrets::SecretsError;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
-use crate::signal::{NamedSignal, SignalError, conforming, seal};
+use crate::signal::{NamedSignal, SignalError, conforming, sealing};
 use crate::status::Status;
 use crate::step::{graph_inside, nested_at};
-use crate::store::{Page, Received, Signal, StoreError, Wait, WaitFilter, WaitPage};
+use crate::store::{Received, SealSignal, Signal, StoreError, Wait, all_waits};
 
 /// Whether a text can be the id of a signal. It is seen by people, as a node's name is, and is not the id of an answer.
 fn is_id(id: &str) -> bool {
@@ -73,11 +74,10 @@ impl Runtime {
         id: impl Into<String>,
     ) -> Result<Received, SignalError> {
         let (signal, id) = (signal.into(), id.into());
-        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(SignalError::NoStore) };
+        let (store, key) = self.inner.stored()?;
         if !is_id(&id) {
             return Err(SignalError::Id { id });
         }
-        let failed = |source| SignalError::Store { run: run.clone(), source };
         let (path, own) = address::split(&signal.name);
         let mut ended = None;
         let (payload, start) = match path {
@@ -99,13 +99,12 @@ impl Runtime {
             }
         };
         let signal = Signal::new(signal.name, id, payload);
-        let (key, sealed, to) = (key.clone(), signal.clone(), run.clone());
         // A store seals a signal that it does not know. It tells of one that it knows, also if the nested run has completed since.
-        let seal = Arc::new(move |place| match &ended {
-            Some((run, status)) => Err(StoreError::Ended { run: run.clone(), status: *status }),
-            None => Ok(seal(&key, &to, &start, place, &sealed)),
-        });
-        store.receive(run, signal, seal).await.map_err(failed)
+        let seal: SealSignal = match ended {
+            Some((run, status)) => Arc::new(move |_| Err(StoreError::Ended { run: run.clone(), status })),
+            None => sealing(key, run, start, &signal),
+        };
+        Ok(store.receive(run, signal, seal).await?)
     }
 }
 
@@ -141,25 +140,16 @@ impl Runtime {
     /// If there is no such run, its journal cannot be verified, it is another graph's or was begun by another version of the graph, or
     /// the store cannot be written. Visits that were released before the error stay so.
     pub async fn release<G: Machine>(&self, graph: &G, run: &RunId) -> Result<Vec<Wait>, SignalError> {
-        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(SignalError::NoStore) };
-        let failed = |source| SignalError::Store { run: run.clone(), source };
+        let (store, key) = self.inner.stored()?;
         let FirstRecord { link: start, .. } = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
-        let (filter, mut page) = (WaitFilter { run: Some(run.clone()), ..WaitFilter::default() }, Page::default());
         let mut released = Vec::new();
-        loop {
-            let WaitPage { waits, next } = store.open_waits(&filter, &page).await.map_err(failed)?;
-            for wait in waits.into_iter().map(|row| row.wait).filter(Wait::is_pause) {
-                let signal = Signal::new(wait.id.as_str(), wait.id.as_str(), payload(&Value::Null));
-                let (key, sealed, to) = (key.clone(), signal.clone(), run.clone());
-                let seal = Arc::new(move |place| Ok(seal(&key, &to, &start, place, &sealed)));
-                store.receive(run, signal, seal).await.map_err(failed)?;
-                released.push(wait);
-            }
-            match next {
-                Some(next) => page.after = Some(next),
-                None => return Ok(released),
-            }
+        for wait in all_waits(&**store, run).await?.into_iter().filter(Wait::is_pause) {
+            let signal = Signal::new(wait.id.as_str(), wait.id.as_str(), payload(&Value::Null));
+            let seal = sealing(key, run, start, &signal);
+            store.receive(run, signal, seal).await?;
+            released.push(wait);
         }
+        Ok(released)
     }
 }
 
@@ -217,13 +207,13 @@ impl Runtime {
         self.inner.may_signal(graph, &signal.name)?;
         conforming(graph, &signal.name, signal.value.clone())?;
         match self.signal(graph, run, signal.clone(), id.clone()).await {
-            Err(SignalError::Store { source: StoreError::NotFound(_), .. }) => {}
+            Err(SignalError::Stored(StoredRunError::Store(StoreError::NotFound(_)))) => {}
             received => return received.map(|received| SignalledRun { started: None, received }),
         }
         let started = match self.start_as(run.clone(), graph.clone(), inputs).await {
             Ok(started) => Some(started),
             // Another sender was faster.
-            Err(StartError::Exists { .. }) => None,
+            Err(StartError::Store(StoreError::Exists(_))) => None,
             Err(error) => return Err(SignalError::Start(Box::new(error))),
         };
         let received = self.signal(graph, run, signal, id).await?;
@@ -251,13 +241,12 @@ impl RuntimeServices {
         run: &RunId,
         path: &str,
     ) -> Result<(RunId, Status, Arc<dyn Machine>, FirstRecord), SignalError> {
-        let Some(store) = &self.store else { return Err(SignalError::NoStore) };
-        let failed = |source| SignalError::Store { run: run.clone(), source };
+        let (store, _) = self.stored()?;
         let nobody = || SignalError::NotInside { run: run.clone(), path: path.to_owned() };
         let inner = nested_at(run, path).ok_or_else(nobody)?;
         let found = match store.find(&inner).await {
             Err(StoreError::NotFound(_)) => return Err(nobody()),
-            found => found.map_err(failed)?,
+            found => found?,
         };
         let machine = graph_inside(graph, &found.graph).ok_or_else(nobody)?;
         let start = self.start_of(tables(machine.graph()), &inner).await?;
@@ -290,22 +279,14 @@ impl RuntimeServices {
         machine: &dyn Machine,
         run: &RunId,
         start: &FirstRecord,
-    ) -> Result<&EncryptionKey, SignalError> {
+    ) -> Result<&EncryptionKey, StoredRunError> {
         let graph = || tables(machine.graph()).id.to_string();
-        let start_error = |error| SignalError::Start(Box::new(error));
         if !cipher::IS_THERE {
-            return Err(start_error(StartError::NoCipher { graph: graph() }));
+            return Err(SecretsError::NoCipher { graph: graph() }.into());
         }
-        let key = self.encryption_key.as_ref();
-        let key = key.ok_or_else(|| start_error(StartError::NoEncryptionKey { graph: graph() }))?;
-        match &start.encryption_key {
-            found if *found == Some(key.fingerprint()) => Ok(key),
-            found => {
-                let (expected, found) = (key.fingerprint(), found.clone());
-                let reason = ResumeError::AnotherEncryptionKey { run: run.clone(), expected, found }.to_string();
-                Err(SignalError::Unreadable { run: run.clone(), reason })
-            }
-        }
+        let key = self.encryption_key.as_ref().ok_or_else(|| SecretsError::NoKey { graph: graph() })?;
+        StoredRunError::unless_encrypted_with(Some(key.fingerprint()), run, start.encryption_key.as_ref())?;
+        Ok(key)
     }
 
     /// Reads the first record of a run.
@@ -313,25 +294,23 @@ impl RuntimeServices {
     /// # Errors
     ///
     /// If there is no such run, its journal cannot be verified, or it is another graph's.
-    pub(crate) async fn start_of(&self, code: &GraphTables, run: &RunId) -> Result<FirstRecord, SignalError> {
-        let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(SignalError::NoStore) };
-        let signed = store.load(run).await.map_err(|source| SignalError::Store { run: run.clone(), source })?;
-        let misfit = |reason| SignalError::Journal { run: run.clone(), reason };
-        let verified = VerifiedJournal::new(run, &signed, &key.public()).map_err(misfit)?;
-        let (_, start) = verified.start().map_err(misfit)?;
+    pub(crate) async fn start_of(&self, code: &GraphTables, run: &RunId) -> Result<FirstRecord, StoredRunError> {
+        let (store, key) = self.stored()?;
+        let (signed, misfit) = (store.load(run).await?, StoredRunError::journal(run));
+        let verified = VerifiedJournal::new(run, &signed, &key.public()).map_err(&misfit)?;
+        let (_, start) = verified.start().map_err(&misfit)?;
         if !start.is_under(code) {
-            let (found, expected) = (start.shown_graph(), code.shown());
-            return Err(SignalError::AnotherGraph { run: run.clone(), expected, found });
+            return Err(StoredRunError::another_graph(run, &start, code, Vec::new()));
         }
         let link = verified.chain().start().ok_or_else(|| misfit(JournalError::Empty))?;
         Ok(FirstRecord { link, parent: start.parent, encryption_key: start.encryption_key })
     }
 
     /// Reads the first record of a run that is not nested.
-    async fn start_of_outermost(&self, code: &GraphTables, run: &RunId) -> Result<FirstRecord, SignalError> {
+    async fn start_of_outermost(&self, code: &GraphTables, run: &RunId) -> Result<FirstRecord, StoredRunError> {
         match self.start_of(code, run).await? {
             FirstRecord { parent: Some(parent), .. } => {
-                Err(SignalError::Nested { run: run.clone(), outer: parent.run })
+                Err(StoredRunError::Inside { run: run.clone(), outer: parent.run })
             }
             start => Ok(start),
         }

@@ -1,9 +1,9 @@
 //! Replaying: the state and the position that the records of a journal add up to.
 
-use crate::admission::initialise;
 use crate::engine::Ended;
 use crate::graph::GraphTables;
 use crate::machine::Machine;
+use crate::past::{opened, position_of};
 use crate::record::{CompletedCalls, End, Entry, Journal, JournalError, Visit, hide_visit, retake};
 use crate::state::StateFields;
 use crate::step::{Position, state_value};
@@ -18,23 +18,38 @@ pub(crate) struct Replayed {
     pub(crate) done: CompletedCalls,
 }
 
-/// Adds up the records of a journal.
+/// Adds up the records of a journal, whose secrets are open.
 pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
+    let misfit = |reason| JournalError::Misfit { seq: 0, reason };
+    let mut state = opened(machine, journal.start.inputs.clone()).map_err(misfit)?;
+    let (position, done) = follow(code, journal, Some(&mut *state))?;
+    Ok(Replayed { state, position, done })
+}
+
+/// Follows the records of a journal, and writes to the state of its run as it begins. Without a state, its secrets may be encrypted.
+/// Returns the position, and the calls of the next step that are done.
+pub(crate) fn follow(
+    code: &GraphTables,
+    journal: &Journal,
+    mut state: Option<&mut (dyn StateFields + 'static)>,
+) -> Result<(Position, CompletedCalls), JournalError> {
     let misfit = |seq, reason: String| JournalError::Misfit { seq, reason };
-    let mut state = machine.open(journal.start.inputs.clone()).map_err(|error| misfit(0, error.to_string()))?;
-    initialise(code, &mut *state).map_err(|error| misfit(0, error.to_string()))?;
-    let mut position = journal.start.begin(code, Some(&mut *state)).map_err(|reason| misfit(0, reason))?;
+    let mut position = journal.start.begin(code, state.as_deref_mut()).map_err(|reason| misfit(0, reason))?;
     let mut done = CompletedCalls::new();
     for (at, record) in journal.records.iter().enumerate() {
         let misfit = |reason| misfit(record.seq, reason);
         match &record.entry {
             Entry::Step(step) => {
                 step.keep_calls(&mut done);
-                retake(code, Some(&mut *state), &mut position, step).map_err(misfit)?;
+                retake(code, state.as_deref_mut(), &mut position, step).map_err(misfit)?;
             }
             // A snapshot that follows other records says nothing new.
             Entry::Snapshot(snapshot) if at == 0 => {
-                position = snapshot.restore(code, &mut *state).map_err(misfit)?;
+                let restored = match &mut state {
+                    Some(state) => snapshot.restore(code, *state),
+                    None => position_of(snapshot, code),
+                };
+                position = restored.map_err(misfit)?;
             }
             Entry::Calls(calls) => {
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
@@ -43,13 +58,13 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
             Entry::Take(take) => position.take_waits(code, &take.taken).map_err(misfit)?,
             Entry::Resume(resume) => resume.apply(&mut position),
             Entry::Edit(edit) => {
-                let edited = edit.changes().apply(code, &mut position, Some(&mut *state));
+                let edited = edit.changes().apply(code, &mut position, state.as_deref_mut());
                 edited.map_err(|error| misfit(error.to_string()))?;
             }
             Entry::Start(_) | Entry::Snapshot(_) => {}
         }
     }
-    Ok(Replayed { state, position, done })
+    Ok((position, done))
 }
 
 /// Adds up the records of the journal of a run that has not ended with a result.

@@ -2,8 +2,9 @@
 
 use crate::address::Address;
 use crate::admission::{allowed, granted};
+use crate::call::Parent;
 use crate::engine::{Begin, JournalWriter, Taken, WaitTime, open_waits, waits_inside, waits_to_store};
-use crate::error::{ResumeError, RunError, StartError};
+use crate::error::{ResumeError, RunError, StoredRunError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::{counts_inside, steps_inside, verify_inside, verify_waiting};
 use crate::machine::Machine;
@@ -31,24 +32,20 @@ pub(crate) fn read_journal(
     key: &PublicKey,
     run_secrets: Option<&RunSecrets>,
     keeps_history: bool,
-) -> Result<Journal, ResumeError> {
-    let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
-    let verified = VerifiedJournal::new(run, signed, key).map_err(misfit)?;
+) -> Result<Journal, StoredRunError> {
+    let misfit = StoredRunError::journal(run);
+    let verified = VerifiedJournal::new(run, signed, key).map_err(&misfit)?;
     // Texts that were secret before the last snapshot still are.
     let reads_all = keeps_history || run_secrets.is_some();
     let journal = if reads_all { verified.read() } else { verified.read_recent() };
-    let mut journal = journal.map_err(misfit)?;
+    let mut journal = journal.map_err(&misfit)?;
     if !journal.start.is_under(code) {
-        let (found, expected) = (journal.start.shown_graph(), code.shown());
-        let gone = gone(code, &Journal::verify(run, signed, key).map_err(misfit)?);
-        return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
+        let gone = gone(code, &Journal::verify(run, signed, key).map_err(&misfit)?);
+        return Err(StoredRunError::another_graph(run, &journal.start, code, gone));
     }
     if let Some(run_secrets) = run_secrets {
-        let expected = run_secrets.fingerprint();
-        if journal.start.encryption_key != expected {
-            let (expected, found) = (expected.unwrap_or_default(), journal.start.encryption_key);
-            return Err(ResumeError::AnotherEncryptionKey { run: run.clone(), expected, found });
-        }
+        let found = journal.start.encryption_key.as_ref();
+        StoredRunError::unless_encrypted_with(run_secrets.fingerprint(), run, found)?;
         run_secrets.decrypt_journal(code, &mut journal).map_err(misfit)?;
     }
     Ok(journal)
@@ -96,9 +93,9 @@ impl RuntimeServices {
         run: &RunId,
         signed: &[SignedRecord],
         run_secrets: Option<&RunSecrets>,
-    ) -> Result<Journal, ResumeError> {
-        let key = self.key.as_ref().ok_or(ResumeError::NoStore)?.public();
-        read_journal(code, run, signed, &key, run_secrets, self.keeps_history)
+    ) -> Result<Journal, StoredRunError> {
+        let (_, key) = self.stored()?;
+        read_journal(code, run, signed, &key.public(), run_secrets, self.keeps_history)
     }
 
     /// Lets a fork know the texts that were secret in the run where it began, as far as the store has that run.
@@ -217,26 +214,30 @@ impl RuntimeServices {
         machine: Arc<dyn Machine>,
         claimed: &mut Option<Lease>,
     ) -> Result<Taken, ResumeError> {
-        let run = &begin.run;
-        let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(ResumeError::NoStore) };
+        let run = &begin.run.clone();
+        let ((store, key), misfit) = (self.stored()?, StoredRunError::journal(run));
         let code = tables(machine.graph());
-        let store_failed = |source| ResumeError::Store { run: run.clone(), source };
-        let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
         self.can_wait(&*machine, &begin).await?;
-        let run_secrets = RunSecrets::open(code, run, self.encryption_key.as_ref(), true).map_err(StartError::from)?;
+        let run_secrets = RunSecrets::open(code, run, self.encryption_key.as_ref(), true)?;
         let read = |signed: &[SignedRecord]| {
             let journal = self.read_journal(code, run, signed, run_secrets.as_deref())?;
             // A nested run continues with its parent, which has its limits (R167).
-            if journal.start.parent != begin.parent {
-                return Err(ResumeError::Nested { run: run.clone(), parent: journal.start.parent });
+            match &journal.start.parent {
+                parent if *parent == begin.parent => Ok(journal),
+                Some(Parent { run: outer, .. }) if begin.parent.is_none() => {
+                    Err(StoredRunError::Inside { run: run.clone(), outer: outer.clone() })
+                }
+                _ => {
+                    let reason = "another run has the id that it would have".to_owned();
+                    Err(misfit(JournalError::Misfit { seq: 0, reason }))
+                }
             }
-            Ok(journal)
         };
         // A run that ended is read without a lease: nobody writes to it.
-        let mut signed = store.load(run).await.map_err(store_failed)?;
+        let mut signed = store.load(run).await?;
         let mut journal = read(&signed)?;
         let ended = |journal: &Journal, signed: &[SignedRecord]| {
-            let ended = result_of(code, &*machine, journal, self.keeps_history).map_err(misfit)?;
+            let ended = result_of(code, &*machine, journal, self.keeps_history).map_err(&misfit)?;
             Ok::<_, ResumeError>(ended.map(|ended| {
                 // Its process may have died before its observers saw the end, such as an observer that keeps files of the run.
                 self.recorded(run, machine.graph(), signed);
@@ -246,17 +247,17 @@ impl RuntimeServices {
         if let Some(taken) = ended(&journal, &signed)? {
             return Ok(taken);
         }
-        let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
+        let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(&misfit);
         // All that can fail is tried before the run is leased, because other processes see the lease.
         let mut replayed = add_up(&journal)?;
         let (public, encryption_key) = (key.public(), self.encryption_key.as_ref());
         let address = address_of(&journal);
-        if let Some(waiting) = self.still_waits(code, &begin, &replayed, &journal).await.map_err(store_failed)? {
+        if let Some(waiting) = self.still_waits(code, &begin, &replayed, &journal).await? {
             self.recorded(run, machine.graph(), &signed);
             return Ok(Taken::Waiting(Box::new(waiting)));
         }
         if let Some(run_secrets) = &run_secrets {
-            self.learn_origin(code, run_secrets, &journal).await.map_err(store_failed)?;
+            self.learn_origin(code, run_secrets, &journal).await?;
         }
         verify_waiting(&machine, run, &replayed.position, &**store, &public, encryption_key).await?;
         verify_inside(&machine, run, &signed, &replayed.done, &**store, &public, encryption_key).await?;
@@ -264,16 +265,16 @@ impl RuntimeServices {
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
         let allowed = allowed(&*machine, &ceiling)?;
-        let lease = lease_of(&**store, &begin, claimed).await.map_err(store_failed)?;
-        let was = store.find(run).await.map_err(store_failed)?.status;
-        if catch_up(&**store, run, &mut signed).await.map_err(store_failed)? {
+        let lease = lease_of(&**store, &begin, claimed).await?;
+        let was = store.find(run).await?.status;
+        if catch_up(&**store, run, &mut signed).await? {
             journal = read(&signed)?;
             if let Some(taken) = ended(&journal, &signed)? {
                 return Ok(taken);
             }
             replayed = add_up(&journal)?;
         }
-        let unasked = self.unasked(code, was, run, &signed, run_secrets.as_deref()).map_err(misfit)?;
+        let unasked = self.unasked(code, was, run, &signed, run_secrets.as_deref()).map_err(&misfit)?;
         let Replayed { state, mut position, done } = replayed;
         let (limit, depth) = (begin.max_steps, begin.depth);
         let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };
@@ -290,11 +291,11 @@ impl RuntimeServices {
             None => waits_to_store(code, &position, journal.start.deadline),
         };
         let appended = self.append_resume(&lease, &mut chain, &entry, open).await;
-        signed.push(appended.map_err(store_failed)?);
+        signed.push(appended?);
         self.recorded(run, machine.graph(), &signed);
         let journal_writer = JournalWriter::new(self, &machine, begin.durability, lease, chain, due);
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
-        let deadline = self.known_deadline(journal.start.deadline).await.map_err(store_failed)?;
+        let deadline = self.known_deadline(journal.start.deadline).await?;
         let address = address.filter(|_| begin.parent.is_some());
         let limits = journal.start.task.as_ref().map_or(begin.limits, |task| task.limits);
         let begin = Begin { depth, limits, ceiling, address, ..begin };

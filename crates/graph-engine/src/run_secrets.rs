@@ -21,6 +21,7 @@ pub use crate::cipher::NotOpened;
 use crate::encryption_key::EncryptionKey;
 use crate::failure::Failure;
 use crate::graph::GraphTables;
+use crate::kind::{ErrorKind, HasKind};
 
 /// The name of the field that holds an encrypted value.
 const SEALED: &str = "$sealed";
@@ -38,21 +39,37 @@ pub struct RunSecrets {
     known: Mutex<Vec<Zeroizing<String>>>,
 }
 
-/// Why the secrets of a run cannot be kept: the part that is missing.
-#[derive(Debug)]
-pub enum RunSecretsError {
-    /// The feature `secrets`.
-    Cipher {
+/// Why the secrets of a run cannot be kept or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecretsError {
+    /// There is no key to encrypt the secrets of the graph with where its runs are written down.
+    #[error(
+        "the graph `{graph}` has secrets, and no key to encrypt them with where they are written down: name one with `encrypt_with`, as in `EncryptionKey::load(path)`"
+    )]
+    NoKey {
         /// The graph.
         graph: String,
     },
-    /// A key that encrypts.
-    Key {
+    /// The program was built without the feature that encrypts secrets.
+    #[error(
+        "the graph `{graph}` has secrets, which needs the feature `secrets` of `graph-runtime` where its runs are written down"
+    )]
+    NoCipher {
         /// The graph.
         graph: String,
     },
-    /// Random bytes from the operating system.
-    Randomness(String),
+    /// The operating system gave no random bytes for the run's id or its secrets.
+    #[error("the operating system gave no random bytes: {0}")]
+    NoRandomness(String),
+}
+
+impl HasKind for SecretsError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoKey { .. } | Self::NoCipher { .. } | Self::NoRandomness(_) => ErrorKind::Internal,
+        }
+    }
 }
 
 /// The place of an encrypted value.
@@ -77,18 +94,18 @@ impl RunSecrets {
         run: &RunId,
         key: Option<&EncryptionKey>,
         is_written: bool,
-    ) -> Result<Option<Arc<Self>>, RunSecretsError> {
+    ) -> Result<Option<Arc<Self>>, SecretsError> {
         if code.settings.secrets.is_empty() {
             return Ok(None);
         }
         if is_written && !cipher::IS_THERE {
-            return Err(RunSecretsError::Cipher { graph: code.id.to_string() });
+            return Err(SecretsError::NoCipher { graph: code.id.to_string() });
         }
         if is_written && key.is_none() {
-            return Err(RunSecretsError::Key { graph: code.id.to_string() });
+            return Err(SecretsError::NoKey { graph: code.id.to_string() });
         }
         let mut seed = Zeroizing::new([0; 32]);
-        getrandom::fill(seed.as_mut()).map_err(|error| RunSecretsError::Randomness(error.to_string()))?;
+        getrandom::fill(seed.as_mut()).map_err(|error| SecretsError::NoRandomness(error.to_string()))?;
         let (run, key) = (run.clone(), key.cloned());
         Ok(Some(Arc::new(Self { run, key, seed, drawn: AtomicU64::new(0), known: Mutex::default() })))
     }

@@ -8,7 +8,7 @@ use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
 use crate::encryption_key::EncryptionKey;
 use crate::engine::{Begin, Durability, Taken, run_span};
-use crate::error::{BuildError, HistoryError, ResumeError, StartError};
+use crate::error::{BuildError, ResumeError, StartError, StoredRunError};
 use crate::future::BoxFuture;
 use crate::graph::tables;
 use crate::hooks::{AnyHooks, Hooks, Layer};
@@ -372,10 +372,10 @@ impl Runtime {
     /// #     graph: G,
     /// #     inputs: G::Inputs,
     /// # ) -> Result<(), Box<dyn std::error::Error>> {
-    /// use graph_runtime::{RunId, StartError};
+    /// use graph_runtime::{ErrorKind, HasKind, RunId};
     ///
     /// match runtime.start_as(RunId::new("order-17")?, graph, inputs).await {
-    ///     Err(StartError::Exists { run }) => println!("run {run} was started before"),
+    ///     Err(error) if error.kind() == ErrorKind::Exists => println!("it was started before"),
     ///     started => println!("run {} begins", started?.id()),
     /// }
     /// # Ok(())
@@ -432,9 +432,8 @@ impl Runtime {
         machine: Arc<dyn Machine>,
         inputs: Value,
     ) -> Result<Task, StartError> {
-        let run = begin.run.clone();
-        let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
-        let span = run_span(&run, &tables(machine.graph()).id);
+        let pass = self.inner.gate.enter(&begin.run, &begin.stop).ok_or(StartError::ShutDown)?;
+        let span = run_span(&begin.run, &tables(machine.graph()).id);
         let (runtime, own) = (self.clone(), span.clone());
         let launched = async move {
             runtime.inner.can_wait(&*machine, &begin).await?;
@@ -445,14 +444,13 @@ impl Runtime {
             // Without a store there is nothing to wait for.
             return launched.instrument(span).await;
         }
-        apart(launched.instrument(span), || StartError::Store { run, source: StoreError::Closed }).await
+        apart(launched.instrument(span)).await
     }
 
     /// Resumes a run and spawns its task. The caller may stop waiting: a run that was resumed continues.
     pub(crate) async fn relaunch(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Work, ResumeError> {
-        let run = begin.run.clone();
-        let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
-        let span = run_span(&run, &tables(machine.graph()).id);
+        let pass = self.inner.gate.enter(&begin.run, &begin.stop).ok_or(StartError::ShutDown)?;
+        let span = run_span(&begin.run, &tables(machine.graph()).id);
         let (runtime, own) = (self.clone(), span.clone());
         let launched = async move {
             Ok(match runtime.inner.take_up(begin, machine, &mut None).await? {
@@ -461,7 +459,7 @@ impl Runtime {
                 Taken::Unfinished(engine) => Work::Running(spawn(*engine, pass, own)),
             })
         };
-        apart(launched.instrument(span), || ResumeError::Store { run, source: StoreError::Closed }).await
+        apart(launched.instrument(span)).await
     }
 
     /// Resumes a run that a crash, an error or a full disk stopped, at the step that was not committed.
@@ -633,17 +631,19 @@ impl Runtime {
     }
 
     pub(crate) fn begin_with(&self, run: RunId, options: Options) -> Begin {
-        let mut begin = Begin::of(run, &self.inner.grants);
-        begin.ceiling.extend(options.capabilities.clone());
-        begin.capabilities = options.capabilities;
-        begin.depth = options.depth;
-        begin.max_steps = options.max_steps;
-        begin.entry = options.entry;
-        begin.durability = options.durability;
-        begin.ignores_cancel = options.ignore_cancel;
-        begin.pauses = PausedNodes::new(options.pause_before, options.pause_after);
-        begin.deadline = options.timeout.map(|timeout| self.inner.began() + timeout);
-        begin
+        let grants = [self.inner.grants.clone()];
+        Begin {
+            ceiling: grants.into_iter().chain(options.capabilities.clone()).collect(),
+            capabilities: options.capabilities,
+            depth: options.depth,
+            max_steps: options.max_steps,
+            entry: options.entry,
+            durability: options.durability,
+            ignores_cancel: options.ignore_cancel,
+            pauses: PausedNodes::new(options.pause_before, options.pause_after),
+            deadline: options.timeout.map(|timeout| self.inner.began() + timeout),
+            ..Begin::of(run)
+        }
     }
 
     /// Returns every visit of a run, in order, as its journal has it, with the result of each. Secrets are replaced by
@@ -664,11 +664,10 @@ impl Runtime {
     /// # Errors
     ///
     /// If there is no such run, or its journal is not what the engine wrote.
-    pub async fn history(&self, run: &RunId) -> Result<Vec<Visit>, HistoryError> {
-        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(HistoryError::NoStore) };
-        let signed = store.load(run).await.map_err(|source| HistoryError::Store { run: run.clone(), source })?;
-        let journal = Journal::verify(run, &signed, &key.public())
-            .map_err(|reason| HistoryError::Journal { run: run.clone(), reason })?;
+    pub async fn history(&self, run: &RunId) -> Result<Vec<Visit>, StoredRunError> {
+        let (store, key) = self.inner.stored()?;
+        let journal = Journal::verify(run, &store.load(run).await?, &key.public());
+        let journal = journal.map_err(StoredRunError::journal(run))?;
         let visits = journal.records.into_iter().filter_map(|record| match record.entry {
             Entry::Step(step) => Some(step.visits),
             _ => None,
@@ -760,19 +759,16 @@ pub struct Options {
 /// How long a runtime that shuts down waits for runs whose calls it dropped.
 pub(crate) const LATE: Duration = Duration::from_millis(500);
 
-/// Runs a future in a task of its own, which continues if nobody waits for it any more. `lost` makes the error that is
-/// returned if tokio itself is shut down meanwhile.
-async fn apart<T, E>(
-    work: impl Future<Output = Result<T, E>> + Send + 'static,
-    lost: impl FnOnce() -> E,
-) -> Result<T, E>
+/// Runs a future in a task of its own, which continues if nobody waits for it any more. Fails if tokio itself is shut down
+/// meanwhile.
+async fn apart<T, E>(work: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T, E>
 where
     T: Send + 'static,
-    E: Send + 'static,
+    E: From<StoreError> + Send + 'static,
 {
     match tokio::spawn(work).await {
         Ok(done) => done,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => Err(lost()),
+        Err(_) => Err(StoreError::Closed.into()),
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::accepts_inputs;
 use crate::error::StartError;
+use crate::kind::{ErrorKind, HasKind};
 use crate::machine::Machine;
 use crate::store::{ScheduleMark, Store, StoreError};
 
@@ -105,6 +106,20 @@ pub enum ScheduleError {
         /// The id.
         schedule: ScheduleId,
     },
+}
+
+impl HasKind for ScheduleError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Name { .. }
+            | Self::Timetable { .. }
+            | Self::Inputs { .. }
+            | Self::TickTwice { .. }
+            | Self::CatchUp { .. } => ErrorKind::Invalid,
+            Self::UnknownGraph { .. } => ErrorKind::NotFound,
+            Self::Twice { .. } => ErrorKind::Exists,
+        }
+    }
 }
 
 impl Schedule {

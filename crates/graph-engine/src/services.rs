@@ -16,7 +16,7 @@ use crate::gate::Gate;
 use crate::hooks::{AnyHooks, Layer};
 use crate::observer::Observer;
 use crate::perform_items::PerformItems;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::threads::Threads;
 
 /// The services that the runs of a runtime share.
@@ -58,6 +58,15 @@ impl fmt::Debug for RuntimeServices {
 }
 
 impl RuntimeServices {
+    /// Returns the store, and the key that signs its journals.
+    ///
+    /// # Errors
+    ///
+    /// If there is no store.
+    pub fn stored(&self) -> Result<(&Arc<dyn Store>, &SecretKey), StoreError> {
+        self.store.as_ref().zip(self.key.as_ref()).ok_or(StoreError::None)
+    }
+
     /// Returns the same services without the store, so that a run and the runs inside it leave nothing behind.
     pub(crate) fn unkept(&self) -> Self {
         Self {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use graph_model::capability::Capability;
@@ -14,15 +15,16 @@ use serde::Serialize;
 
 use crate::address::{self, Address, answered};
 use crate::encryption_key::EncryptionKey;
-use crate::error::{ResumeError, StartError};
+use crate::error::{StartError, StoredRunError};
 use crate::graph::{GraphTables, tables};
+use crate::kind::{ErrorKind, HasKind};
 use crate::machine::Machine;
 use crate::payload::EncryptedValue;
-use crate::record::{JournalError, TakenSignal};
+use crate::record::TakenSignal;
 use crate::run_secrets::NotOpened;
 use crate::schema::{self, Invalid};
 use crate::step::find_inside;
-use crate::store::{ReceivedSignal, Signal, SignalPlace, Store, StoreError};
+use crate::store::{ReceivedSignal, SealSignal, Signal, SignalPlace, Store, StoreError};
 
 /// A signal by its name, with its value. The enum `Signal` of a compiled graph becomes one.
 ///
@@ -70,9 +72,9 @@ impl NamedSignal {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
-    /// The runtime has no store.
-    #[error("a runtime without a store keeps no runs, and no signals for them")]
-    NoStore,
+    /// The run cannot be read, is another graph's or inside another one, or the store did not receive the signal.
+    #[error(transparent)]
+    Stored(StoredRunError),
     /// The id is not one: it is empty, too long, or has characters that cannot be seen.
     #[error(
         "{id:?} cannot be the id of a signal: it is a text of 1 to 200 visible characters, which its sender gives no other, and \
@@ -91,16 +93,6 @@ pub enum SignalError {
         name: String,
         /// The signals that it has.
         signals: Vec<String>,
-    },
-    /// The run is nested, and the outermost run around it receives its signals and answers.
-    #[error(
-        "run `{run}` is inside run `{outer}`: send to the outermost run, with the path of the wait, as `graph inbox` shows it"
-    )]
-    Nested {
-        /// The run.
-        run: RunId,
-        /// The run around it.
-        outer: RunId,
     },
     /// The run has begun no nested run at the path of the signal.
     #[error(
@@ -140,55 +132,26 @@ pub enum SignalError {
         /// Why.
         reason: String,
     },
-    /// The run is another graph's, or the graph was changed since the run began.
-    #[error("run `{run}` is a run of {found}, and not of {expected}")]
-    AnotherGraph {
-        /// The run.
-        run: RunId,
-        /// The graph that the caller passed.
-        expected: String,
-        /// The graph of the run.
-        found: String,
-    },
-    /// The journal of the run is not one that this runtime's key signed.
-    #[error("the journal of run `{run}` cannot be verified: {reason}")]
-    Journal {
-        /// The run.
-        run: RunId,
-        /// The mistake in it.
-        reason: JournalError,
-    },
     /// There is no such run, and it cannot be started.
     #[error(transparent)]
     Start(Box<StartError>),
-    /// The run cannot be read.
-    #[error("run `{run}` cannot be read: {reason}")]
-    Unreadable {
-        /// The run.
-        run: RunId,
-        /// Why.
-        reason: String,
-    },
-    /// The store did not receive it.
-    #[error("run `{run}` did not receive the signal: {source}")]
-    Store {
-        /// The run.
-        run: RunId,
-        /// Why.
-        #[source]
-        source: StoreError,
-    },
 }
 
-impl SignalError {
-    /// Returns the reason why a run receives nothing whose journal cannot be read.
-    pub(crate) fn from_resuming(run: &RunId, error: ResumeError) -> Self {
-        match error {
-            ResumeError::AnotherGraph { run, expected, found, .. } => Self::AnotherGraph { run, expected, found },
-            ResumeError::Journal { run, reason } => Self::Journal { run, reason },
-            ResumeError::Store { run, source } => Self::Store { run, source },
-            ResumeError::NoStore => Self::NoStore,
-            other => Self::Unreadable { run: run.clone(), reason: other.to_string() },
+impl<E: Into<StoredRunError>> From<E> for SignalError {
+    fn from(error: E) -> Self {
+        Self::Stored(error.into())
+    }
+}
+
+impl HasKind for SignalError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stored(error) => error.kind(),
+            Self::Unknown { .. } | Self::Id { .. } | Self::Value { .. } => ErrorKind::Invalid,
+            Self::NotInside { .. } => ErrorKind::NotFound,
+            Self::Denied { .. } => ErrorKind::Denied,
+            Self::Schema { .. } => ErrorKind::Internal,
+            Self::Start(error) => error.kind(),
         }
     }
 }
@@ -228,10 +191,13 @@ fn statement(run: &RunId, start: &Digest, place: SignalPlace, name: &str, id: &s
     Digest::of_parts(&[KIND.as_bytes(), text.as_bytes()])
 }
 
-/// Signs the receipt of a signal. Returns the signature in base64url.
-pub(crate) fn seal(key: &SecretKey, run: &RunId, start: &Digest, place: SignalPlace, signal: &Signal) -> String {
-    let signature = key.sign(&statement(run, start, place, &signal.name, &signal.id, &signal.payload));
-    Base64UrlUnpadded::encode_string(&signature)
+/// Returns the function that signs the receipt of a signal, in base64url. `start` is the link of the run's first record.
+pub(crate) fn sealing(key: &SecretKey, run: &RunId, start: Digest, signal: &Signal) -> SealSignal {
+    let (key, run, signal) = (key.clone(), run.clone(), signal.clone());
+    Arc::new(move |place| {
+        let signature = key.sign(&statement(&run, &start, place, &signal.name, &signal.id, &signal.payload));
+        Ok(Base64UrlUnpadded::encode_string(&signature))
+    })
 }
 
 /// Returns how many signals of each name the inbox of a run has; an answer, also one that too few have signed, is no signal. `is_left`

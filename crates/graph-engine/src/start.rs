@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::meter::Meters;
 use crate::observer::{Event, notify};
 use crate::record::{Chain, CompletedCalls, Due, Record, SignedRecord, Start};
-use crate::run_secrets::{RunSecrets, SecretLocation};
+use crate::run_secrets::{RunSecrets, SecretLocation, SecretsError};
 use crate::schema;
 use crate::services::RuntimeServices;
 use crate::state::StateFields;
@@ -118,15 +118,12 @@ impl RuntimeServices {
             run_secrets.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
         }
         let inputs = begin.entry.is_some().then(|| state.inputs().to_plain_value());
-        let mut position = Position::at_entry(code, begin.entry.as_deref(), inputs.as_ref())
-            .map_err(|reason| StartError::Entry { graph: code.id.to_string(), reason })?;
+        let misfit = |reason| StartError::Begin { graph: code.id.to_string(), reason };
+        let mut position = Position::at_entry(code, begin.entry.as_deref(), inputs.as_ref()).map_err(misfit)?;
         position.limit = begin.max_steps.map(u64::from);
-        let unpaused = |reason| StartError::Pauses { graph: code.id.to_string(), reason };
-        position.pauses = begin.pauses.resolve(code).map_err(unpaused)?;
-        let unshared = |reason| StartError::Shared { graph: code.id.to_string(), reason };
-        position.share(code, Some(&mut *state), &begin.shared).map_err(unshared)?;
-        let failed = |source| StartError::Store { run: begin.run.clone(), source };
-        let deadline = self.new_deadline(code).await.map_err(failed)?;
+        position.pauses = begin.pauses.resolve(code).map_err(misfit)?;
+        position.share(code, Some(&mut *state), &begin.shared).map_err(misfit)?;
+        let deadline = self.new_deadline(code).await?;
         let journal = match (&self.store, &self.key) {
             (Some(store), Some(key)) => {
                 let mut chain = Chain::new(begin.run.clone());
@@ -147,13 +144,9 @@ impl RuntimeServices {
                 let record = chain.sign("start", entry, self.clock.now(), key);
                 let (run, id, records) = (&begin.run, code.id.as_str(), vec![record.clone()]);
                 let lease = match &begin.tick {
-                    Some(change) => store.create_at_tick(run, id, records, change).await,
-                    None => store.create(run, id, records).await,
+                    Some(change) => store.create_at_tick(run, id, records, change).await?,
+                    None => store.create(run, id, records).await?,
                 };
-                let lease = lease.map_err(|source| match source {
-                    StoreError::Exists(run) => StartError::Exists { run },
-                    source => StartError::Store { run: begin.run.clone(), source },
-                })?;
                 lease.stops(&begin.stop);
                 self.recorded(&begin.run, machine.graph(), std::slice::from_ref(&record));
                 let mut due = Due::default();
@@ -238,8 +231,8 @@ impl RuntimeServices {
         if begin.parent.is_some() && begin.address.is_none() {
             return Err(StartError::WaitsInside { graph: graph() });
         }
-        let time = store.now().await;
-        time.map(drop).map_err(|source| StartError::Store { run: begin.run.clone(), source })
+        store.now().await?;
+        Ok(())
     }
 
     pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
@@ -321,7 +314,7 @@ impl RuntimeServices {
     /// Makes a run's id: the graph's short name, the Unix time, and random digits that make it unique (R15).
     pub fn new_id(&self, code: &GraphTables) -> Result<RunId, StartError> {
         let mut random = [0; 6];
-        getrandom::fill(&mut random).map_err(|error| StartError::NoRandomness(error.to_string()))?;
+        getrandom::fill(&mut random).map_err(|error| SecretsError::NoRandomness(error.to_string()))?;
         let seconds = timestamp::unix_milliseconds(self.clock.now()) / 1000;
         let name: String = code.id.stem().chars().take(100).collect();
         Ok(RunId::new(format!("{name}-{seconds}-{}", hex(&random)))

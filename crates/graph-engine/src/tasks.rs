@@ -19,21 +19,20 @@ use crate::address::Address;
 use crate::admission::granted;
 use crate::call::{Call, Continuation, TaskOrigin};
 use crate::engine::Begin;
-use crate::error::{ResumeError, StartError};
+use crate::error::{StartError, StoredRunError};
 use crate::failure::{ActionError, Category};
 use crate::graph::{GraphTables, tables};
 use crate::graphless::RecordedOutcome;
 use crate::machine::Machine;
-use crate::outcome::OutcomeError;
 use crate::payload::payload;
 use crate::record::{JournalError, Start, VerifiedJournal, Visit};
 use crate::run::Work;
 use crate::runtime::{Options, Runtime};
 use crate::services::RuntimeServices;
-use crate::signal::{is_received, seal};
+use crate::signal::{is_received, sealing};
 use crate::status::Status;
 use crate::step::{TOO_DEEP, TakenSignal};
-use crate::store::{Page, Received, RunFilter, RunSummary, Signal, SignalPlace, Store, StoreError};
+use crate::store::{Page, Received, RunFilter, RunSummary, Signal, SignalPlace, Store, StoreError, all_runs};
 
 /// The interval at which a task is looked at whose store has no news (R117).
 const LOOK: Duration = Duration::from_millis(500);
@@ -238,10 +237,10 @@ impl Tasks {
                     self.stop(call, &id, StopTask::Cancel).await?;
                 }
             }
-            Err(StartError::Exists { run }) => {
+            Err(StartError::Store(StoreError::Exists(run))) => {
                 self.of(call, &run).await?;
             }
-            Err(StartError::Store { source, .. }) => return Err(failed(source)),
+            Err(StartError::Store(error)) => return Err(failed(error)),
             Err(error) => return Err(ActionError::permanent(error.to_string())),
         }
         Ok(id)
@@ -336,7 +335,7 @@ impl Tasks {
         let (runtime, _) = self.serving()?;
         self.of(call, task).await?;
         let outcome = runtime.recorded_outcome(task).await.map_err(|error| match error {
-            OutcomeError::Store { source, .. } => failed(source),
+            StoredRunError::Store(error) => failed(error),
             error => ActionError::permanent(error.to_string()),
         })?;
         // The store's word for the owner is not signed.
@@ -357,7 +356,7 @@ impl Tasks {
         let graph = Some(self.outcome(call, task).await?.graph);
         let filter = RunFilter { owner: Some(call.run.root().clone()), graph, ..RunFilter::default() };
         let (mut all, mut before) = (Vec::new(), BTreeMap::new());
-        for found in tasks_of(&*store, &filter).await.map_err(failed)?.into_iter().rev() {
+        for found in all_runs(&*store, &filter).await.map_err(failed)?.into_iter().rev() {
             let outcome = self.outcome(call, &found.run).await?;
             let continues = outcome.task.as_ref().and_then(|origin| origin.continues.as_ref());
             before.extend(continues.map(|continues| (outcome.run.clone(), continues.run.clone())));
@@ -396,7 +395,7 @@ impl Tasks {
     pub async fn list(&self, call: &Call, statuses: Vec<Status>) -> Result<Vec<RunSummary>, ActionError> {
         let (_, store) = self.serving()?;
         let filter = RunFilter { owner: Some(call.run.root().clone()), statuses, ..RunFilter::default() };
-        tasks_of(&*store, &filter).await.map_err(failed)
+        all_runs(&*store, &filter).await.map_err(failed)
     }
 
     /// Stops a task of the run, and the tasks of that one. Returns false if it has ended already.
@@ -436,7 +435,7 @@ impl Tasks {
             is_first = false;
             let statuses = vec![Status::Running, Status::Waiting];
             let filter = RunFilter { owner: Some(run.clone()), statuses, ..RunFilter::default() };
-            open.extend(tasks_of(&*store, &filter).await.map_err(failed)?.into_iter().map(|found| found.run));
+            open.extend(all_runs(&*store, &filter).await.map_err(failed)?.into_iter().map(|found| found.run));
             if at.is_none()
                 && let Ok(found) = store.find(&run).await
                 && !found.status.has_ended()
@@ -479,8 +478,7 @@ impl Tasks {
         let start = runtime.inner.start_of(tables(machine.graph()), task).await;
         let start = start.map_err(|error| ActionError::permanent(error.to_string()))?.link;
         let signal = Signal::new(STEER, call.idempotency_key(), payload(&Value::from(text)));
-        let (sealed, to) = (signal.clone(), task.clone());
-        let seal = Arc::new(move |place| Ok(seal(&key, &to, &start, place, &sealed)));
+        let seal = sealing(&key, task, start, &signal);
         match store.receive(task, signal, seal).await {
             // A task that failed or was cancelled receives messages, which it reads only if somebody resumes its run.
             Ok(Received::Accepted(_) | Received::Already { .. }) => {
@@ -610,7 +608,7 @@ impl Tasks {
             Ok(Work::Running(running)) => drop(running),
             Ok(Work::Ended(_) | Work::Gone) => {}
             // Somebody else was quicker.
-            Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }) => {}
+            Err(error) if error.is_leased() => {}
             Err(error) => {
                 tracing::warn!(run = %task.run, %error, "a task cannot be continued here");
                 tried.insert(task.run.clone(), None);
@@ -714,19 +712,6 @@ async fn started(runtime: &Runtime, store: &dyn Store, run: &RunId) -> Result<Be
     let (_, start) = verified.start().map_err(misfit)?;
     let link = verified.chain().start().ok_or_else(|| misfit(JournalError::Empty))?;
     Ok(BegunRun { start, link })
-}
-
-/// Returns all runs that a filter accepts.
-async fn tasks_of(store: &dyn Store, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
-    let (mut page, mut all) = (Page::default(), Vec::new());
-    loop {
-        let found = store.runs(filter, &page).await?;
-        all.extend(found.runs);
-        match found.next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(all),
-        }
-    }
 }
 
 fn no_store() -> ActionError {

@@ -20,6 +20,7 @@ use crate::engine::{Taken, run_span};
 use crate::error::RunError;
 use crate::gate::Gate;
 use crate::graph::{CompiledGraph, tables};
+use crate::kind::{ErrorKind, HasKind};
 use crate::machine::{Graph, Machine};
 use crate::run::spawn;
 use crate::runtime::{LATE, Options, Runtime};
@@ -192,7 +193,7 @@ impl Runtime {
     ///
     /// If the runtime has no store, or two of the graphs are the same one: they have one id and one meaning.
     pub fn worker(&self, options: WorkerOptions) -> Result<Worker, WorkerError> {
-        let store = Arc::clone(self.inner.store.as_ref().ok_or(WorkerError::NoStore)?);
+        let store = Arc::clone(self.inner.stored()?.0);
         for (at, graph) in options.graphs.iter().enumerate() {
             if options.graphs[..at].iter().any(|other| other.is(graph)) {
                 return Err(WorkerError::Twice { graph: graph.id.clone() });
@@ -288,14 +289,23 @@ impl WorkerState {
 #[non_exhaustive]
 pub enum WorkerError {
     /// The runtime has no store.
-    #[error("a runtime without a store keeps no runs that a worker could continue")]
-    NoStore,
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// Two graphs of the worker have one id and one meaning, so a run would be a run of both.
     #[error("two of the worker's graphs are `{graph}` with the same meaning: name one of them")]
     Twice {
         /// The id.
         graph: String,
     },
+}
+
+impl HasKind for WorkerError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Twice { .. } => ErrorKind::Internal,
+        }
+    }
 }
 
 /// The pause after the store failed, and the first one before a run is tried again.

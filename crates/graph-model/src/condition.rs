@@ -128,11 +128,6 @@ impl When {
     pub fn written(&self) -> &Value {
         &self.written
     }
-
-    /// Returns the condition.
-    pub fn into_condition(self) -> Condition<Test> {
-        self.condition
-    }
 }
 
 impl fmt::Display for When {

@@ -15,11 +15,11 @@ use crate::transcript::{Rules, VerifiedTranscript, signatures, verify_transcript
 use crate::{
     FilesError, Keeper, Objects, StateItem, item, journal, load, page, read_state_item, thread, transcript_file,
 };
-use graph_engine::EncryptionKey;
 use graph_engine::machine::CompiledGraph;
 use graph_engine::machine::Machine;
 use graph_engine::record::{Entry, Head, Record, SignedRecord, Status};
 use graph_engine::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, StoreFuture, unsupported};
+use graph_engine::{EncryptionKey, ErrorKind, HasKind};
 use graph_proof::{Audit, AuditError, prove_tree};
 
 /// The runs of a project, read from its files. This needs neither the store that the files were made from nor a secret key.
@@ -74,6 +74,15 @@ pub enum FilesAuditError {
         /// Why.
         source: FilesError,
     },
+}
+
+impl HasKind for FilesAuditError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Audit(error) => error.kind(),
+            Self::Files { .. } => ErrorKind::Internal,
+        }
+    }
 }
 
 impl ProjectStore {

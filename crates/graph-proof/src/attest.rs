@@ -10,7 +10,7 @@ use graph_engine::dsse::{Envelope, EnvelopeError};
 use graph_engine::machine::Machine;
 use graph_engine::record::{Entry, Journal, JournalError, Record, SignedRecord};
 use graph_engine::store::Store;
-use graph_engine::{EncryptionKey, Status};
+use graph_engine::{EncryptionKey, ErrorKind, HasKind, Status};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
@@ -355,6 +355,17 @@ pub enum AttestationError {
     /// The journal is not the attested one.
     #[error("it attests to another journal of run `{0}`: the journal was put back or written again")]
     AnotherJournal(RunId),
+}
+
+impl HasKind for AttestationError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotAnEnvelope(_) | Self::NotOfARun(_) => ErrorKind::Invalid,
+            Self::Signature { .. } => ErrorKind::Denied,
+            Self::Journal(error) => error.kind(),
+            Self::AnotherJournal(_) => ErrorKind::Conflict,
+        }
+    }
 }
 
 impl Attestation {

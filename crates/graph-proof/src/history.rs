@@ -14,7 +14,7 @@ use graph_engine::failure::SuppressedError;
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
 use graph_engine::record::{Entry, JournalError, Opened, Record, SignedRecord, Target, VerifiedJournal, Visit};
-use graph_engine::{EncryptionKey, Status};
+use graph_engine::{EncryptionKey, ErrorKind, HasKind, Status};
 use graph_model::name::RunId;
 use graph_model::value::Value;
 use graph_signing::PublicKey;
@@ -55,6 +55,16 @@ pub enum PastError {
         /// The last of them.
         to: u64,
     },
+}
+
+impl HasKind for PastError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Journal(error) => error.kind(),
+            Self::NoSuchStep { .. } | Self::Between { .. } => ErrorKind::NotFound,
+            Self::Encrypted(_) => ErrorKind::Internal,
+        }
+    }
 }
 
 /// The position of a run after a step, or before its first one.

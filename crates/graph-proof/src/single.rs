@@ -10,8 +10,8 @@ use graph_engine::runtime::services;
 use graph_engine::single::visit_once;
 use graph_engine::state::StateFields;
 use graph_engine::step::Position;
-use graph_engine::store::{StoreError, Wait};
-use graph_engine::{BoxFuture, Options, RunError, Runtime, StartError, Status};
+use graph_engine::store::Wait;
+use graph_engine::{BoxFuture, ErrorKind, HasKind, Options, RunError, Runtime, StartError, Status, StoredRunError};
 use graph_model::capability::Grants;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
@@ -122,17 +122,9 @@ pub enum SingleError {
         /// The graph's state keys.
         known: Vec<String>,
     },
-    /// The runtime has no store to read the run from.
-    #[error("a runtime without a store has no runs whose state a node could be given")]
-    NoStore,
     /// The run could not be read.
-    #[error("cannot read run `{run}`: {source}")]
-    Store {
-        /// The run.
-        run: RunId,
-        /// Why.
-        source: StoreError,
-    },
+    #[error(transparent)]
+    Stored(#[from] StoredRunError),
     /// The run's journal was changed, or belongs to another graph.
     #[error("cannot take the state of run `{run}`: {reason}")]
     Past {
@@ -147,6 +139,19 @@ pub enum SingleError {
     /// The step exceeded its time limit.
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+impl HasKind for SingleError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSuchNode(_) => ErrorKind::NotFound,
+            Self::InBranches { .. } | Self::Inject { .. } | Self::UnknownKey { .. } => ErrorKind::Invalid,
+            Self::Stored(error) => error.kind(),
+            Self::Past { reason, .. } => reason.kind(),
+            Self::Start(error) => error.kind(),
+            Self::Run(error) => error.kind(),
+        }
+    }
 }
 
 /// Executes single nodes.
@@ -229,9 +234,9 @@ async fn step_in(
     mut single: Single,
 ) -> Result<Stepped, SingleError> {
     let services = services(runtime);
-    let (Some(store), Some(key)) = (&services.store, &services.key) else { return Err(SingleError::NoStore) };
+    let (store, key) = services.stored().map_err(StoredRunError::from)?;
     let past_error = |reason| SingleError::Past { run: run.clone(), reason };
-    let records = store.load(run).await.map_err(|source| SingleError::Store { run: run.clone(), source })?;
+    let records = store.load(run).await.map_err(StoredRunError::from)?;
     let past = Past::open(&*machine, run, &records, &key.public(), services.encryption_key.as_ref());
     let mut past = past.map_err(|error| past_error(error.into()))?;
     go_to(&mut past, None).map_err(past_error)?;

@@ -456,7 +456,7 @@ fn unstarted(
         return judge(file, case, &CaseRun::refused(text), tools, names);
     }
     let span = match (&error, &case.entry, case.grants.as_deref()) {
-        (StartError::Entry { .. }, Some(entry), _) => &entry.span,
+        (StartError::Begin { .. }, Some(entry), _) => &entry.span,
         (StartError::NotGranted { .. }, _, Some([first, ..])) => &first.span,
         (StartError::Inputs { .. } | StartError::MissingInputs { .. }, ..) => &case.inputs_span,
         _ => &case.name.span,

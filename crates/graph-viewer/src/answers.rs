@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use graph_runtime::answer::{Answered, Question};
-use graph_runtime::{AnswerError, RunId};
+use graph_runtime::{AnswerError, RunId, StoredRunError};
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ fn refused(error: AnswerError) -> ViewProblem {
         AnswerError::NotOpen { .. } | AnswerError::Expired { .. } | AnswerError::Answered { .. } => {
             ViewProblem::new(StatusCode::CONFLICT, text)
         }
-        AnswerError::Store { .. } => ViewProblem::unreadable(text),
+        AnswerError::Stored(StoredRunError::Store(_)) => ViewProblem::unreadable(text),
         _ => ViewProblem::unfit(text),
     }
 }

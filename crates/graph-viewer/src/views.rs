@@ -163,7 +163,7 @@ pub(crate) async fn asked(
     let (shown, graphs, run, key) = (Arc::clone(shown), Arc::clone(graphs), run.clone(), key.clone());
     blocking(move || {
         let (graph, records) = taken(&shown, &*graphs)?;
-        let open = questions(&graph, &run, &records, &key, None);
+        let open = questions(&graph, &run, &records, &key);
         let open = open.map_err(|error| ViewProblem::unfit(ViewProblem::chain(&error)))?;
         let open: Vec<Value> = open.iter().map(|question| question_json(&graph, &*graphs, question)).collect();
         Ok(json!({"open": open}))

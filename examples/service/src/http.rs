@@ -26,8 +26,8 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use graph_runtime::store::{Cursor, Page, RunFilter, StoreError, Within};
-use graph_runtime::{OutcomeError, ResumeError, RunId, RunOutcome, StartError, Status, Store};
+use graph_runtime::store::{Cursor, Page, RunFilter, Within};
+use graph_runtime::{ErrorKind, HasKind, RunId, RunOutcome, Status, Store};
 use graph_telemetry::Metrics;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ async fn show(State(service): State<Service>, Path(id): Path<String>) -> Result<
     let id = run_id(&id)?;
     let outcome = match service.runtime.outcome(&service.fulfil(), &id).await {
         // A deploy changed the graph: only the graph that the order began with can read its result.
-        Err(OutcomeError::AnotherGraph { .. }) => {
+        Err(error) if error.kind() == ErrorKind::Conflict => {
             let order = service.store.find(&id).await?;
             return Ok(Json(json!({ "status": order.status.name(), "version": order.version })));
         }
@@ -154,63 +154,21 @@ fn run_id(id: &str) -> Result<RunId, Problem> {
 /// Why a request has no better answer: its status, and a text for the client.
 struct Problem(StatusCode, String);
 
-impl Problem {
-    /// Keeps the error in the log, and from the client.
-    fn internal(error: &dyn std::error::Error) -> Self {
-        let cause = error.source().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(cause, "{error}");
-        Self(StatusCode::INTERNAL_SERVER_ERROR, "the service failed".to_owned())
-    }
-}
-
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         (self.0, Json(json!({ "error": self.1 }))).into_response()
     }
 }
 
-impl From<StartError> for Problem {
-    fn from(error: StartError) -> Self {
-        let status = match &error {
-            StartError::Exists { .. } => StatusCode::CONFLICT,
-            StartError::Inputs { .. } | StartError::MissingInputs { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            StartError::ShutDown => StatusCode::SERVICE_UNAVAILABLE,
-            _ => return Self::internal(&error),
-        };
-        Self(status, error.to_string())
-    }
-}
-
-impl From<StoreError> for Problem {
-    fn from(error: StoreError) -> Self {
-        let status = match &error {
-            StoreError::NotFound(_) => StatusCode::NOT_FOUND,
-            StoreError::Ended { .. } => StatusCode::CONFLICT,
-            StoreError::BadCursor(_) => StatusCode::BAD_REQUEST,
-            _ => return Self::internal(&error),
-        };
-        Self(status, error.to_string())
-    }
-}
-
-impl From<ResumeError> for Problem {
-    fn from(error: ResumeError) -> Self {
-        match error {
-            ResumeError::Store { source: StoreError::Leased { .. }, .. } => {
-                Self(StatusCode::CONFLICT, "the order is being fulfilled".to_owned())
-            }
-            ResumeError::Store { source, .. } => source.into(),
-            ResumeError::Start(error) => error.into(),
-            error => Self::internal(&error),
+/// Turns each error of the runtime into an answer with the status of its kind. A message that is not for clients stays in the log.
+impl<E: HasKind> From<E> for Problem {
+    fn from(error: E) -> Self {
+        let kind = error.kind();
+        if !kind.may_be_shown() {
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            tracing::error!(cause, "{error}");
         }
-    }
-}
-
-impl From<OutcomeError> for Problem {
-    fn from(error: OutcomeError) -> Self {
-        match error {
-            OutcomeError::Store { source, .. } => source.into(),
-            error => Self::internal(&error),
-        }
+        let text = if kind.may_be_shown() { error.to_string() } else { "the service failed".to_owned() };
+        Self(StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), text)
     }
 }

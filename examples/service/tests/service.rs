@@ -49,7 +49,7 @@ fn orders_are_started_shown_and_listed() {
     assert_eq!(service.request("GET", "/orders/a-4", None).0, 404);
     assert_eq!(service.request("GET", "/orders/a%20b", None).0, 400);
     assert_eq!(service.request("DELETE", "/orders/a-4", None).0, 404);
-    assert_eq!(service.request("DELETE", "/orders/a-1", None).0, 409, "it has ended");
+    assert_eq!(service.request("DELETE", "/orders/a-1", None).0, 410, "it has ended");
 
     let (_, list) = service.request("GET", "/orders?status=completed", None);
     let list: Value = serde_json::from_str(&list).unwrap();

@@ -8,7 +8,7 @@ use graph_model::timestamp;
 use graph_model::value::canonical_json;
 use graph_runtime::answer::{Answered, Envelope, KeyRing, Question, questions};
 use graph_runtime::dynamic::Interpreted;
-use graph_runtime::{AnswerError, Builder, EncryptionKey, Fingerprint, RunId, Runtime, SignalError, Store, Value};
+use graph_runtime::{AnswerError, Builder, EncryptionKey, Fingerprint, RunId, Runtime, Store, StoredRunError, Value};
 use graph_signing::SecretKey;
 use serde_json::json;
 
@@ -88,9 +88,9 @@ pub(crate) fn run(arguments: &AnswerArguments) -> CommandResult {
             Some(path) => SecretKey::load(path)?.public(),
             None => verifying_key(arguments.public_key.as_deref())?,
         };
-        let open = questions(&graph, &arguments.run, &records, &key, arguments.encryption_key()?.as_ref());
+        let open = questions(&graph, &arguments.run, &records, &key);
         let open = match open {
-            Err(AnswerError::Run(SignalError::Journal { run, reason })) => {
+            Err(StoredRunError::Journal { run, reason }) => {
                 return Err(Error::new(format!(
                     "the journal of run `{run}` cannot be verified: {reason}; name the key of the journal with `--public-key`"
                 )));
@@ -241,9 +241,7 @@ impl AnswerRefusal {
     /// Says why. Fails if the work could not be done at all.
     fn say(self) -> CommandResult {
         match self {
-            Self::Answer(error @ (AnswerError::NoStore | AnswerError::Run(_) | AnswerError::Store { .. })) => {
-                return Err(error.into());
-            }
+            Self::Answer(error @ AnswerError::Stored(_)) => return Err(error.into()),
             Self::Failed(error) => return Err(error),
             Self::Answer(error) => err!("error: {}", plain(&error.to_string())),
             Self::NoQuestion(run) => err!("error: run `{run}` asks nothing"),

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use graph_runtime::files::ProjectFiles;
-use graph_runtime::history::{EditError, StateEdit};
+use graph_runtime::history::StateEdit;
 use graph_runtime::{EditRun, RunId};
 use serde_json::json;
 
 use super::show::{edit_json, edit_text};
-use super::state_changes::{ChangeableRun, RunAccess, StateChangeArguments, unstarted};
+use super::state_changes::{ChangeableRun, RunAccess, StateChangeArguments};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -49,10 +49,7 @@ pub(crate) fn run(arguments: &EditArguments) -> CommandResult {
     let files = arguments.files.as_ref().map(|project| ProjectFiles::in_directory(project, key.clone())).transpose()?;
     let runtime = files.iter().fold(builder, |builder, files| builder.observer(files.clone())).build()?;
     let edit = StateEdit { by, why: arguments.why.clone(), set, write };
-    let edited = tokio.block_on(runtime.edit(&graph, &arguments.run, edit)).map_err(|error| match error {
-        EditError::Start(error) => unstarted(error),
-        error => Error::from(error),
-    })?;
+    let edited = tokio.block_on(runtime.edit(&graph, &arguments.run, edit))?;
     for (run, error) in files.iter().flat_map(ProjectFiles::problems) {
         let (error, store) = (Error::of(&*error), arguments.store.display());
         err!(

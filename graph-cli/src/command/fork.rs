@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use graph_runtime::history::{Fork, ForkError};
+use graph_runtime::history::Fork;
 use graph_runtime::{ForkRun, Pattern, RunId};
 use serde_json::json;
 
-use super::state_changes::{ChangeableRun, RunAccess, StateChangeArguments, unstarted};
+use super::state_changes::{ChangeableRun, RunAccess, StateChangeArguments};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -47,10 +47,7 @@ pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
     }
     let runtime = builder.build()?;
     let fork = Fork { step: arguments.step, set, write, run: arguments.run_id.clone() };
-    let run = tokio.block_on(runtime.fork(&graph, &arguments.run, fork)).map_err(|error| match error {
-        ForkError::Start(error) => unstarted(error),
-        error => Error::from(error),
-    })?;
+    let run = tokio.block_on(runtime.fork(&graph, &arguments.run, fork))?;
     if arguments.json {
         out_json_line!(json!({"run": run, "from": arguments.run, "step": arguments.step}));
     } else {

@@ -25,8 +25,8 @@ use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::store::{Page, RunFilter};
 use graph_runtime::tasks::MAX_TASKS;
 use graph_runtime::{
-    Builder, Durability, EncryptionKey, MemoryStore, Options, Progress, ProjectFiles, ResumeError, RunError, RunId,
-    Runtime, StartError, Status, Tasks, Value,
+    Builder, Durability, EncryptionKey, ErrorKind, HasKind, MemoryStore, Options, Progress, ProjectFiles, ResumeError,
+    RunError, RunId, Runtime, StartError, Status, StoredRunError, Tasks, Value,
 };
 use graph_signing::SecretKey;
 use serde_json::json;
@@ -527,26 +527,14 @@ async fn add_history(arguments: &RunArguments, runtime: &Runtime, run: &RunId, r
 }
 
 pub(super) fn unstarted(error: StartError) -> RunCommandFailure {
-    if let StartError::NoEncryptionKey { graph } = &error {
-        return RunCommandFailure::new(
-            UNDONE,
-            format_args!(
-                "the graph `{graph}` has secrets, and no key to encrypt them with in the store: name one with `--encryption-key FILE`; \
-                 `graph keys encryption FILE` makes it"
-            ),
-        );
-    }
-    let is_misfit =
-        matches!(error, StartError::Inputs { .. } | StartError::MissingInputs { .. } | StartError::Entry { .. });
-    let code = if is_misfit { USAGE } else { UNDONE };
+    let code = if error.kind() == ErrorKind::Invalid { USAGE } else { UNDONE };
     RunCommandFailure::of(code, error)
 }
 
 /// Returns the failure to resume a run. If the graph has changed since and `--old-graph` is given, it lists the changes.
 fn unresumed(error: ResumeError, arguments: &RunArguments, graph: &Interpreted) -> RunCommandFailure {
     match error {
-        ResumeError::Start(error @ StartError::NoEncryptionKey { .. }) => unstarted(error),
-        error @ ResumeError::AnotherGraph { .. } => {
+        error @ ResumeError::Stored(StoredRunError::AnotherGraph { .. }) => {
             let help = match arguments.old_graph.as_deref().map(stored_run::load) {
                 Some(Ok(old)) => format!("; since then there was {}", graph.changes_since(&old)),
                 Some(Err(error)) => {

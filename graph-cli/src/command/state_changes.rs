@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use graph_model::number::read_json;
 use graph_runtime::dynamic::Interpreted;
-use graph_runtime::{Builder, EncryptionKey, Map, RunId, Runtime, SecretKey, SqliteStore, StartError, Store, Value};
+use graph_runtime::{Builder, EncryptionKey, Map, RunId, Runtime, SecretKey, SqliteStore, Store, Value};
 
 use super::signing_key;
 use super::stored_run::own_graph;
@@ -32,16 +32,6 @@ fn setting(text: &str) -> Result<(String, Value), String> {
         format!("the value of `{key}` is not JSON ({error}); write a text in quotes: `{key}='\"text\"'`")
     })?;
     Ok((key.to_owned(), value))
-}
-
-/// Returns the error of a run whose secrets cannot be read, with the option that gives their key.
-pub(crate) fn unstarted(error: StartError) -> Error {
-    match error {
-        StartError::NoEncryptionKey { graph } => Error::new(format!(
-            "the graph `{graph}` has secrets, and their key is not there: give it with `--encryption-key FILE`"
-        )),
-        error => Error::from(error),
-    }
 }
 
 impl StateChangeArguments {

@@ -19,7 +19,7 @@ use clap::Args;
 use graph_model::timestamp;
 use graph_runtime::events::{EventCursor, EventKind, EventLogError, FollowedEvents, RunEvent};
 use graph_runtime::record::{Edit, End, Opened, Status, Visit};
-use graph_runtime::{RunId, Store};
+use graph_runtime::{RunId, Store, StoredRunError};
 use serde_json::json;
 use tokio::time::interval;
 
@@ -118,8 +118,9 @@ fn explained(error: EventLogError, arguments: &WatchArguments) -> Error {
         EventLogError::Left { .. } => Error::new(format!(
             "no process is running the run `{run}` any more; resume it with `graph run FILE --store {path} --resume {run}`"
         )),
-        EventLogError::Journal { source, .. } => Error::new(format!("run {run} in {path}: {source}")),
-        EventLogError::Store { source, .. } => source.into(),
+        EventLogError::Stored(StoredRunError::Journal { reason, .. }) => {
+            Error::new(format!("run {run} in {path}: {reason}"))
+        }
         other => other.into(),
     }
 }

@@ -53,7 +53,7 @@ fn a_signal_is_received_once_and_ends_the_wait() {
     let proven = place.stored(&["verify-run", "r"]);
     assert_eq!(proven.code, 0, "{}", proven.err);
     let late = place.stored(&["signal", "r", "withdrawn", "\"no\""]);
-    let expected = "error: run `r` did not receive the signal: Run already in terminal state: completed (run `r`)\n";
+    let expected = "error: Run already in terminal state: completed (run `r`)\n";
     assert_eq!((late.code, late.err.as_str()), (3, expected));
 }
 

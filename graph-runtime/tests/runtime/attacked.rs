@@ -9,7 +9,7 @@ use graph_runtime::answer::Proposal;
 use graph_runtime::history::Fork;
 use graph_runtime::{
     ActionError, ForkRun, Map, MemoryStore, NamedAnswer, NamedSignal, ResumeError, RunId, Runtime, SecretKey, Status,
-    Store, Value, WorkerOptions, audit_tree,
+    Store, StoredRunError, Value, WorkerOptions, audit_tree,
 };
 use serde_json::json;
 
@@ -302,7 +302,11 @@ async fn a_run_inside_whose_key_is_not_there_keeps_waiting() {
         runtime.signal(&graph, &run, NamedSignal::new("1/paid", json!({"card": PIN})), "a").await.unwrap();
         let other = secretive(store.clone(), &people, wrong);
         let refused = other.resume(graph.clone(), &run).await.unwrap_err();
-        assert!(matches!(refused, ResumeError::AnotherEncryptionKey { .. } | ResumeError::Start(_)), "{refused}");
+        let ResumeError::Stored(refused) = refused else { unreachable!("{refused}") };
+        assert!(
+            matches!(refused, StoredRunError::AnotherEncryptionKey { .. } | StoredRunError::Secrets(_)),
+            "{refused}"
+        );
         let worker = other.worker(WorkerOptions::default().graph(graph.clone())).unwrap();
         while worker.status().postponed == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;

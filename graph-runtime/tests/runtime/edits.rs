@@ -10,7 +10,7 @@ use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::StoreError;
 use graph_runtime::{
     ActionError, Attestation, Builder, Durability, EditRun, EncryptionKey, ForkRun, Map, MemoryStore, Options,
-    RunOutcome, Runtime, SecretKey, Single, StepOnce, Store, Value, attest, audit, audit_tree,
+    RunOutcome, Runtime, SecretKey, Single, StepOnce, Store, StoredRunError, Value, attest, audit, audit_tree,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -205,9 +205,12 @@ async fn edits_that_do_not_fit_are_refused_and_leave_nothing() {
     let error = runtime.fork(&graph, &id("run"), Fork { set, ..Fork::default() }).await.unwrap_err().to_string();
     assert_eq!(error, "the state key `sum` is a channel that `sum` adds to, which cannot hold this");
     let error = runtime.edit(&graph, &id("other"), fine()).await.unwrap_err();
-    assert!(matches!(error, EditError::Store { source: StoreError::NotFound(_), .. }));
+    assert!(matches!(error, EditError::Stored(StoredRunError::Store(StoreError::NotFound(_)))));
     let bare = Runtime::builder().build().unwrap();
-    assert!(matches!(bare.edit(&graph, &id("run"), fine()).await.unwrap_err(), EditError::NoStore));
+    assert!(matches!(
+        bare.edit(&graph, &id("run"), fine()).await.unwrap_err(),
+        EditError::Stored(StoredRunError::Store(StoreError::None))
+    ));
     assert_eq!(kinds(&records(&store).await), ["start", "step", "end"]);
     assert_eq!(store.find(&id("run")).await.unwrap().holder, None);
     // A run that has a result has nothing left to do.
@@ -234,7 +237,7 @@ async fn a_run_in_progress_is_not_edited() {
     let run = runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap();
     begun.notified().await;
     let error = runtime.edit(&graph, &id("run"), edit(json!({"n": 1}), json!({}))).await.unwrap_err();
-    assert!(matches!(error, EditError::Store { source: StoreError::Leased { .. }, .. }), "{error}");
+    assert!(matches!(error, EditError::Stored(StoredRunError::Store(StoreError::Leased { .. }))), "{error}");
     // A run that was left behind can be edited, and keeps its status.
     runtime.shutdown(Duration::from_millis(1)).await;
     run.await.unwrap_err();
@@ -367,7 +370,10 @@ async fn an_edit_keeps_the_inputs_of_runs_that_have_begun_inside() {
     audit_tree(Arc::new(parent()), &id("run"), &store, &public(), None).await.unwrap();
     // The run inside is part of the one around it.
     let error = runtime.edit(&child(), &id("run-1"), edit(json!({"a": 2}), json!({}))).await.unwrap_err();
-    assert_eq!(text(&error), "cannot edit run `run-1`: it is inside run `run`; edit that one");
+    assert_eq!(
+        text(&error),
+        "run `run-1` is inside run `run`: name the outermost run, and the path of the wait if something is sent"
+    );
     // A fork makes the call again.
     let set = edit(json!({"n": 2}), json!({})).set;
     let fork = runtime.fork(&parent(), &id("run"), Fork { set, ..Fork::default() }).await.unwrap();
@@ -494,7 +500,7 @@ async fn edited_secrets_are_encrypted_and_cut_out_of_the_reason() {
     };
     // Without the key, or with another one, nothing is changed.
     let error = with(&|builder| builder).edit(&graph, &id("run"), asked()).await.unwrap_err();
-    assert!(matches!(error, EditError::Start(_)), "{error}");
+    assert!(matches!(error, EditError::Stored(_)), "{error}");
     let other = with(&|builder| builder.encrypt_with(EncryptionKey::from_bytes([4; 32])));
     other.edit(&graph, &id("run"), asked()).await.unwrap_err();
     assert_eq!(kinds(&records(&store).await), ["start", "end"]);
@@ -532,7 +538,7 @@ async fn an_edit_is_there_or_not_when_the_store_fails() {
         let (graph, _) = machine(&TWO);
         let failing = runtime(failing(&store, 0, is_made));
         let error = failing.edit(&graph, &id("run"), edit(json!({"n": 1}), json!({"sum": 1}))).await.unwrap_err();
-        assert!(text(&error).starts_with("cannot edit run `run`: "), "{}", text(&error));
+        assert_eq!(text(&error), "the store failed: the power went out");
         let runtime = runtime(store.clone());
         let count = if is_made { 4 } else { 3 };
         assert_eq!(records(&store).await.len(), count);

@@ -117,7 +117,7 @@ async fn a_run_does_not_begin_at_an_entry_that_is_not_there_or_without_its_eleme
         let starting = runtime.start_with(at(entry), graph.clone(), inputs);
         async move {
             match starting.await {
-                Err(error @ StartError::Entry { .. }) => error.to_string(),
+                Err(error @ StartError::Begin { .. }) => error.to_string(),
                 other => panic!("{:?}", other.err()),
             }
         }

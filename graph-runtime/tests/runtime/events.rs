@@ -15,7 +15,7 @@ use graph_runtime::observer::{Event, Observer};
 use graph_runtime::record::Entry;
 use graph_runtime::{
     ActionError, Durability, Map, MemoryStore, NamedSignal, Options, RunId, Runtime, SecretKey, Status, Store,
-    TokioClock, Value,
+    StoredRunError, TokioClock, Value,
 };
 use serde_json::json;
 
@@ -538,9 +538,9 @@ async fn a_cursor_that_is_not_of_the_journal_is_refused() {
         assert!(text.parse::<EventCursor>().is_err(), "{text}");
     }
     let error = log_of(&store, &id("other"), None).await.unwrap_err();
-    assert!(matches!(error, EventLogError::Store { .. }), "{error}");
+    assert!(matches!(error, EventLogError::Stored(StoredRunError::Store(_))), "{error}");
     let other = EventLog::new(Arc::new(store), SecretKey::from_seed(&[9; 32]).public(), id("run"), None);
-    assert!(matches!(other.unwrap().read().await, Err(EventLogError::Journal { .. })));
+    assert!(matches!(other.unwrap().read().await, Err(EventLogError::Stored(StoredRunError::Journal { .. }))));
 }
 
 /// Nested graphs that wait, whose processes die. Readers of every kind have the events of the journals, each once, and in order;

@@ -11,7 +11,8 @@ use graph_runtime::history::{
 };
 use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::{
-    ActionError, Audit, Call, ForkRun, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit, audit_tree,
+    ActionError, Audit, Call, ForkRun, Map, MemoryStore, RunId, Runtime, SecretKey, Store, StoredRunError, Value,
+    audit, audit_tree,
 };
 use serde_json::json;
 
@@ -252,7 +253,10 @@ async fn a_fork_that_does_not_fit_is_refused_and_leaves_nothing() {
     assert!(matches!(fork(None, json!({}), "new").await, ForkError::Ended { step: 4, .. }));
     let error = fork(Some(9), json!({}), "new").await;
     assert_eq!(error.to_string(), "cannot fork run `run`: the run has no step 9: its steps are 0 to 4");
-    assert!(matches!(fork(Some(1), json!({}), "run").await, ForkError::Store { .. }), "a run exists once");
+    assert!(
+        matches!(fork(Some(1), json!({}), "run").await, ForkError::Stored(StoredRunError::Store(_))),
+        "a run exists once"
+    );
     assert_eq!(store.list().await.unwrap().len(), 1);
 }
 

@@ -189,7 +189,7 @@ async fn a_resume_refuses_a_broken_journal_of_a_nested_run() {
         let body = records[1].body.replacen(r#""kind":"step""#, r#""kind":"stop""#, 1);
         records[1].body = body;
         let refused = resumed(&with(&unfinished, inner, Some(records.clone())).await).await.unwrap_err();
-        assert!(refused.contains(&format!("cannot resume run `{inner}`: record 1")), "{refused}");
+        assert!(refused.contains(&format!("run `{inner}`: record 1")), "{refused}");
         records.truncate(1);
         let refused = resumed(&with(&unfinished, inner, Some(records)).await).await.unwrap_err();
         assert!(refused.contains(inner) && refused.contains("were taken away"), "{refused}");
@@ -219,7 +219,7 @@ async fn a_resume_refuses_a_broken_journal_of_a_done_call() {
     let mut records = store.load(&id(inner)).await.unwrap();
     records[1].body = records[1].body.replacen(r#""kind":"step""#, r#""kind":"stop""#, 1);
     let refused = resumed(&with(&unfinished, inner, Some(records)).await).await.unwrap_err();
-    assert!(refused.contains(&format!("cannot resume run `{inner}`: record 1")), "{refused}");
+    assert!(refused.contains(&format!("run `{inner}`: record 1")), "{refused}");
     let missing = with(&unfinished, inner, None).await;
     let refused = resumed(&missing).await.unwrap_err();
     assert!(refused.contains("has the result of a run that has no journal"), "{refused}");

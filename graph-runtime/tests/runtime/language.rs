@@ -533,7 +533,10 @@ async fn a_nested_run_names_its_parent_and_resumes_only_with_it() {
     let nested = RunId::new("run-1").unwrap();
     assert_eq!(runtime.history(&nested).await.unwrap().len(), 2);
     let alone = runtime.resume(child(), &nested).await.unwrap_err();
-    assert_eq!(alone.to_string(), "cannot resume run `run-1` by itself: resume `run`, which it is part of");
+    assert_eq!(
+        alone.to_string(),
+        "run `run-1` is inside run `run`: name the outermost run, and the path of the wait if something is sent"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,7 @@ mod late;
 mod left;
 mod limits;
 mod meaning;
+mod missing;
 mod nested_waits;
 mod pauses;
 mod pinned;

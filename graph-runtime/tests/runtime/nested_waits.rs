@@ -14,7 +14,8 @@ use graph_runtime::record::{Entry, Follower};
 use graph_runtime::store::{Page, Received, RunFilter, StoreError, WaitFilter};
 use graph_runtime::{
     ActionError, AnswerError, Durability, Map, MemoryStore, NamedAnswer, NamedSignal, Options, ResumeError, RunError,
-    RunOutcome, Runtime, SecretKey, SignalError, StartError, Status, Store, Value, WorkerOptions, audit_tree,
+    RunOutcome, Runtime, SecretKey, SignalError, StartError, Status, Store, StoredRunError, Value, WorkerOptions,
+    audit_tree,
 };
 use serde_json::json;
 
@@ -167,12 +168,12 @@ async fn waits_of_nested_runs_are_those_of_the_run_around_them() {
     let waiting = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
     assert_eq!(ids(waiting), ["1.0/2#1", "1.2/2#1"]);
     let error = send("1.1/paid", "payment-2").await.unwrap_err();
-    assert!(matches!(error, SignalError::Store { source: StoreError::Ended { .. }, .. }), "{error}");
+    assert!(matches!(error, SignalError::Stored(StoredRunError::Store(StoreError::Ended { .. }))), "{error}");
     // A sender that was not told the outcome sends again, also when the nested run has completed.
     let again = send("1.1/paid", "payment-1").await.unwrap();
     assert!(matches!(again, Received::Already { taken: true, .. }), "{again:?}");
     let other = runtime.signal(&graph, &run, NamedSignal::new("1.1/paid", json!(6)), "payment-1").await.unwrap_err();
-    assert!(matches!(other, SignalError::Store { source: StoreError::OtherSignal { .. }, .. }), "{other}");
+    assert!(matches!(other, SignalError::Stored(StoredRunError::Store(StoreError::OtherSignal { .. }))), "{other}");
     // A signal before the wait is kept. The last one is not paid for in time.
     send("1.0/paid", "payment-3").await.unwrap();
     for question in [&questions[2], &questions[0]] {
@@ -546,7 +547,7 @@ async fn played(
                 true => with.start_with(options.clone(), graph.clone(), Map::new()).await,
                 false => match with.resume_with(options.clone(), graph.clone(), &id("run")).await {
                     Ok(run) => Ok(run),
-                    Err(ResumeError::Store { .. }) => {
+                    Err(ResumeError::Stored(StoredRunError::Store(_))) => {
                         crashing = None;
                         continue;
                     }
@@ -814,7 +815,7 @@ async fn a_nested_run_receives_nothing_by_itself() {
     let (run, runtime) = (id("run"), runtime(store.clone()));
     runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
     let sent = runtime.signal(&graph.inside(), &id("run-1"), NamedSignal::new("ok", json!(1)), "a").await;
-    let expected = "run `run-1` is inside run `run`: send to the outermost run";
+    let expected = "run `run-1` is inside run `run`: name the outermost run";
     assert!(sent.unwrap_err().to_string().starts_with(expected));
     let asked = runtime.questions(&graph.inside(), &id("run-1")).await.unwrap_err();
     assert!(asked.to_string().starts_with(expected), "{asked}");
@@ -838,7 +839,7 @@ async fn a_changed_nested_graph_fails_no_node() {
     let changed = graph.clone().nesting(Interpreted::new(&other, |_, _| Ok(Value::Null)));
     let before = records(&store, &run).await.len();
     let error = runtime.resume(changed, &run).await.unwrap_err();
-    assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
+    assert!(matches!(error, ResumeError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
     assert_eq!(records(&store, &run).await.len(), before);
     let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
     assert_eq!(finished.output, "done");

@@ -9,7 +9,7 @@ use graph_runtime::history::{Fork, ForkRun, replay};
 use graph_runtime::hooks::{Control, HookContext, Hooks, Layer};
 use graph_runtime::{
     ActionError, Map, MemoryStore, NamedAnswer, Options, ResumeError, RunError, RunId, Runtime, SecretKey, StartError,
-    Status, Store, Value, audit,
+    Status, Store, StoredRunError, Value, audit,
 };
 use serde_json::json;
 
@@ -345,7 +345,7 @@ async fn a_paused_run_can_be_cancelled() {
     assert_eq!(runtime.cancel(&run).await.unwrap(), Status::Cancelled);
     assert!(released(&runtime, &graph, &run).await.is_empty());
     let resumed = runtime.resume(graph.clone(), &run).await;
-    assert!(!matches!(resumed, Err(ResumeError::Store { .. })));
+    assert!(!matches!(resumed, Err(ResumeError::Stored(StoredRunError::Store(_)))));
 }
 
 /// Where one hook leaves a run to people and another one suspends it, people decide.

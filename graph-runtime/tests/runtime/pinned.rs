@@ -8,7 +8,8 @@ use graph_runtime::record::{Record, SignedRecord};
 use graph_runtime::store::{Page, RunFilter, StoreError, Within};
 use graph_runtime::{
     Digest, Graph as _, Machine as _, Map, MemoryStore, OutcomeError, ResumeError, RunError, RunId, RunOutcome,
-    Runtime, SecretKey, SignalError, SqliteStore, Status, Store, Value, WorkerError, WorkerOptions, audit, audit_tree,
+    Runtime, SecretKey, SignalError, SqliteStore, Status, Store, StoredRunError, Value, WorkerError, WorkerOptions,
+    audit, audit_tree,
 };
 use serde_json::json;
 
@@ -160,12 +161,12 @@ async fn a_run_does_not_continue_under_another_meaning() {
     // Another text with another meaning, and the same text with the contracts of its tools changed.
     for graph in [order(1, Some(MEANINGS[1])), order(0, Some(MEANINGS[1])), order(1, None)] {
         let error = runtime.resume(graph.clone(), &run).await.err().unwrap();
-        assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
+        assert!(matches!(error, ResumeError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
         let error = runtime.outcome(&graph, &run).await.unwrap_err();
-        assert!(matches!(error, OutcomeError::AnotherGraph { .. }), "{error}");
+        assert!(matches!(error, OutcomeError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
         let paid = graph_runtime::NamedSignal::new("paid", json!(7));
         let error = runtime.signal(&graph, &run, paid, "p-1").await.unwrap_err();
-        assert!(matches!(error, SignalError::AnotherGraph { .. }), "{error}");
+        assert!(matches!(error, SignalError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
         assert!(runtime.questions(&graph, &run).await.is_err());
         let key = SecretKey::from_seed(&KEY).public();
         audit(&graph, &run, &before, &key, None).unwrap_err();
@@ -183,7 +184,7 @@ async fn a_run_that_began_without_a_meaning_is_pinned_to_its_text() {
     assert_eq!(start_of(&records(&store, &run).await).get("meaning"), None);
     runtime.outcome(&order(0, Some(MEANINGS[0])), &run).await.unwrap();
     let error = runtime.outcome(&order(1, Some(MEANINGS[0])), &run).await.unwrap_err();
-    assert!(matches!(error, OutcomeError::AnotherGraph { .. }), "{error}");
+    assert!(matches!(error, OutcomeError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
     // The worker of a graph with a meaning finds it too.
     store.cancel(&run).await.unwrap();
     let worker = runtime.worker(WorkerOptions::default().graph(order(0, Some(MEANINGS[0])))).unwrap();
@@ -340,13 +341,13 @@ async fn is_managed_without_its_graph(store: impl Store + Clone) {
     let inner = list(RunFilter { within: Within::Run(id("nesting")), ..RunFilter::default() }).await;
     assert_eq!(inner.len(), 1);
     let error = runtime.cancel_without_graph(&RunId::new(inner[0].as_str()).unwrap()).await.unwrap_err();
-    assert!(matches!(error, OutcomeError::Inside { .. }), "{error}");
+    assert!(matches!(error, StoredRunError::Inside { .. }), "{error}");
     for (run, graph) in [("waiting", &waiting), ("stopped", &stuck(false)), ("nesting", &stuck(true))] {
         let run = id(run);
         let status = runtime.cancel_without_graph(&run).await.unwrap();
         assert_eq!(status, Status::Cancelled, "{:#?}", store.list().await.unwrap());
         let error = runtime.cancel_without_graph(&run).await.unwrap_err();
-        assert!(matches!(error, OutcomeError::Store { source: StoreError::Ended { .. }, .. }), "{error}");
+        assert!(matches!(error, StoredRunError::Store(StoreError::Ended { .. })), "{error}");
         let found = runtime.recorded_outcome(&run).await.unwrap();
         assert_eq!((found.status, found.error.as_deref()), (Status::Cancelled, Some("cancelled")));
         // With the graph, the run is proven to be one of it.
@@ -439,7 +440,7 @@ async fn a_nested_run_is_pinned_to_the_meaning_of_its_own_graph() {
         Err(error) => error.to_string(),
         Ok(run) => run.await.unwrap_err().to_string(),
     };
-    assert!(error.contains("it is a run of `test/inner 1.0.0 (1111"), "{error}");
+    assert!(error.contains("is a run of `test/inner 1.0.0 (1111"), "{error}");
     let same = nest(1, 0, 1);
     runtime.resume(same.clone(), &id("outer")).await.unwrap().await.unwrap();
     let key = SecretKey::from_seed(&KEY).public();

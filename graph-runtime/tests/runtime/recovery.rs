@@ -10,8 +10,8 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::StoreError;
 use graph_runtime::{
-    ActionError, Call, Map, MemoryStore, ResumeError, RunError, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
-    audit,
+    ActionError, Call, Map, MemoryStore, ResumeError, RunError, RunId, Runtime, SecretKey, SqliteStore, Store,
+    StoredRunError, Value, audit,
 };
 use serde_json::json;
 
@@ -274,9 +274,9 @@ async fn a_run_resumes_only_with_its_own_graph() {
 async fn a_run_needs_a_store_to_be_resumed_and_the_run_to_exist() {
     let none = Runtime::builder().grant("*").unwrap().build().unwrap();
     let error = none.resume(chain(&Calls::default()), &id()).await.map(drop).unwrap_err();
-    assert!(matches!(error, ResumeError::NoStore), "{error}");
+    assert!(matches!(error, ResumeError::Stored(StoredRunError::Store(StoreError::None))), "{error}");
     let error = runtime(MemoryStore::new()).resume(chain(&Calls::default()), &id()).await.map(drop).unwrap_err();
-    assert!(matches!(error, ResumeError::Store { source: StoreError::NotFound(_), .. }), "{error}");
+    assert!(matches!(error, ResumeError::Stored(StoredRunError::Store(StoreError::NotFound(_)))), "{error}");
 }
 
 #[tokio::test]
@@ -298,7 +298,7 @@ async fn a_run_is_executed_by_one_process_at_a_time() {
     started.notified().await;
     let second = runtime(SqliteStore::open(&path).await.unwrap());
     let error = second.resume(chain(&Calls::default()), &id()).await.map(drop).unwrap_err();
-    assert!(matches!(error, ResumeError::Store { source: StoreError::Leased { .. }, .. }), "{error}");
+    assert!(matches!(error, ResumeError::Stored(StoredRunError::Store(StoreError::Leased { .. }))), "{error}");
     release.wait();
     assert_eq!(run.await.unwrap(), output());
     tokio.shutdown_background();

@@ -9,7 +9,7 @@ use graph_runtime::record::JournalError;
 use graph_runtime::store::{Received, Signal, StoreError};
 use graph_runtime::{
     ActionError, AnswerError, Attestation, Audit, EncryptionKey, Map, MemoryStore, NamedAnswer, NamedSignal, Options,
-    RunError, RunId, Runtime, SecretKey, SignalError, Status, Store, Value, attest, audit, audit_tree,
+    RunError, RunId, Runtime, SecretKey, SignalError, Status, Store, StoredRunError, Value, attest, audit, audit_tree,
 };
 use serde_json::json;
 
@@ -151,7 +151,7 @@ async fn secrets_of_answers_and_signals_are_nowhere_in_the_open() {
     assert!(matches!(send(5).await.unwrap(), Received::Accepted(_)));
     assert!(matches!(send(5).await.unwrap(), Received::Already { taken: false, .. }));
     let other = send(6).await.unwrap_err();
-    assert!(matches!(other, SignalError::Store { source: StoreError::OtherSignal { .. }, .. }), "{other}");
+    assert!(matches!(other, SignalError::Stored(StoredRunError::Store(StoreError::OtherSignal { .. }))), "{other}");
     let stored = bank.stored().await;
     assert!(SECRETS.iter().all(|secret| !stored.contains(secret)), "{stored}");
 

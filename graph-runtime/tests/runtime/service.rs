@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use graph_runtime::__private::{Executor, Key, Program, Tool};
 use graph_runtime::record::Status;
-use graph_runtime::store::{Page, RunFilter, Within};
+use graph_runtime::store::{Page, RunFilter, StoreError, Within};
 use graph_runtime::{
     ActionError, Call, Durability, Map, MemoryStore, Options, OutcomeError, ResumeAll, ResumeError, RunError, RunId,
-    RunOutcome, Runtime, SqliteStore, StartError, Store,
+    RunOutcome, Runtime, SqliteStore, StartError, Store, StoredRunError,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -244,9 +244,9 @@ async fn an_outcome_reports_the_status_and_calls_nothing() {
     let calls = Arc::default();
     let (graph, later) = (counting(&TWICE, &calls), counting(&LATER, &calls));
     let missing = runtime.outcome(&graph, &id("run")).await.unwrap_err();
-    assert_eq!(missing.to_string(), "cannot read run `run`: there is no run `run`");
+    assert_eq!(missing.to_string(), "there is no run `run`");
     let missing = runtime.resume(graph.clone(), &id("run")).await.map(drop).unwrap_err();
-    assert_eq!(missing.to_string(), "cannot resume run `run`: there is no run `run`");
+    assert_eq!(missing.to_string(), "there is no run `run`");
     let run = runtime.start_as(id("run"), gated.graph(&TWICE), Map::new()).await.unwrap();
     gated.calls(1).await;
     let at = async |expected: &str| {
@@ -269,7 +269,10 @@ async fn an_outcome_reports_the_status_and_calls_nothing() {
     let outcome = runtime.outcome(&graph, &id("run")).await.unwrap();
     assert_eq!(outcome, RunOutcome::Done(Box::new(finished)));
     let error = runtime.outcome(&later, &id("run")).await.unwrap_err();
-    assert!(matches!(&error, OutcomeError::AnotherGraph { found, .. } if found.contains("1.0.0")), "{error}");
+    assert!(
+        matches!(&error, OutcomeError::Stored(StoredRunError::AnotherGraph { found, .. }) if found.contains("1.0.0")),
+        "{error}"
+    );
     let refuses = Interpreted::new(&TWICE, |call: &Call, _| match call.node() {
         "a" => Ok(json!(1)),
         _ => Err(ActionError::permanent("no money").with_code("declined")),
@@ -315,7 +318,7 @@ async fn all_stopped_runs_are_resumed_except_held_ones() {
         match one.run {
             Ok(run) => drop(run.await.unwrap()),
             Err(error) => {
-                assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
+                assert!(matches!(error, ResumeError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
                 assert_eq!((one.summary.run, one.summary.version.as_deref()), (id("run7"), Some("2.0.0")));
             }
         }
@@ -391,7 +394,7 @@ async fn a_run_can_be_awaited_in_parts_and_not_started_twice() {
     let runtime = runtime(store);
     let mut run = runtime.start_as(id("run"), gated.graph(&TWICE), Map::new()).await.unwrap();
     let twice = runtime.start_as(id("run"), gated.graph(&TWICE), Map::new()).await.unwrap_err();
-    assert!(matches!(&twice, StartError::Exists { run } if *run == id("run")), "{twice}");
+    assert!(matches!(&twice, StartError::Store(StoreError::Exists(run)) if *run == id("run")), "{twice}");
     assert_eq!(twice.to_string(), "there is a run `run` already: resume it, or name another id");
     let mut turns = 0;
     let finished = loop {

@@ -10,7 +10,7 @@ use graph_runtime::record::{Entry, Follower};
 use graph_runtime::store::{Page, StoreError, WaitFilter};
 use graph_runtime::{
     Builder, Durability, ManualClock, Map, MemoryStore, NamedSignal, Options, ResumeError, RunError, Runtime,
-    SecretKey, SignalError, Status, Store,
+    SecretKey, SignalError, Status, Store, StoredRunError,
 };
 use serde_json::json;
 
@@ -175,7 +175,7 @@ pub(crate) async fn happens(
                 let signal = NamedSignal::new(format!("{path}paid"), json!(number));
                 match plain.signal(graph, &run, signal, number.to_string()).await {
                     Ok(_) => payments.push((path.to_owned(), memory.now().await.unwrap())),
-                    Err(SignalError::Store { source: StoreError::Ended { .. }, .. }) => {}
+                    Err(SignalError::Stored(StoredRunError::Store(StoreError::Ended { .. }))) => {}
                     Err(error) => unreachable!("{error}"),
                 }
             }
@@ -192,7 +192,7 @@ async fn go_on(runtime: &Runtime, graph: &Interpreted, options: &Options, is_new
         true => runtime.start_with(options.clone(), graph.clone(), Map::new()).await.unwrap(),
         false => match runtime.resume_with(options.clone(), graph.clone(), &id("run")).await {
             Ok(run) => run,
-            Err(ResumeError::Store { .. }) => return Some(Status::Running),
+            Err(ResumeError::Stored(StoredRunError::Store(_))) => return Some(Status::Running),
             Err(error) => unreachable!("{error}"),
         },
     };

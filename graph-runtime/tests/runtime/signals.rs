@@ -14,7 +14,7 @@ use graph_runtime::store::{Received, Signal, StoreError};
 use graph_runtime::{
     ActionError, AnswerError, Call, Clock, Digest, Durability, ForkRun, ManualClock, Map, MemoryStore, NamedAnswer,
     NamedSignal, Options, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey, SignalError, SignalledRun,
-    Status, Store, Value, WorkerOptions, audit, audit_tree, history,
+    Status, Store, StoredRunError, Value, WorkerOptions, audit, audit_tree, history,
 };
 use serde_json::json;
 
@@ -98,7 +98,7 @@ async fn a_signal_ends_a_wait() {
     let again = runtime.signal(&graph, &run, paid(5), "payment-1").await.unwrap();
     assert_eq!(again, Received::Already { place, taken: true });
     let error = runtime.signal(&graph, &run, paid(5), "payment-2").await.unwrap_err();
-    assert!(matches!(error, SignalError::Store { source: StoreError::Ended { .. }, .. }), "{error}");
+    assert!(matches!(error, SignalError::Stored(StoredRunError::Store(StoreError::Ended { .. }))), "{error}");
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn a_signal_that_comes_before_its_wait_is_kept_for_it() {
     let finished = loop {
         match runtime.resume(graph.clone(), &run).await {
             Ok(run) => break run.await.unwrap(),
-            Err(error) => assert!(matches!(error, ResumeError::Store { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, ResumeError::Stored(StoredRunError::Store(_))), "{error}"),
         }
         tokio::task::yield_now().await;
     };
@@ -231,15 +231,15 @@ async fn signals_that_do_not_fit_change_nothing() {
     let (store, _) = store();
     let (graph, run, runtime) = (order(), id("order"), runtime(store.clone()));
     let unknown = runtime.signal(&graph, &run, paid(1), "a").await.unwrap_err();
-    assert!(matches!(unknown, SignalError::Store { source: StoreError::NotFound(_), .. }), "{unknown}");
+    assert!(matches!(unknown, SignalError::Stored(StoredRunError::Store(StoreError::NotFound(_)))), "{unknown}");
     waiting(&runtime, &graph, &run).await;
     let other = Interpreted::new(&Program { id: "test/other", ..ORDER }, |_, params| Ok(params));
     let error = runtime.signal(&other, &run, paid(1), "a").await.unwrap_err();
-    assert!(matches!(error, SignalError::AnotherGraph { .. }), "{error}");
+    assert!(matches!(error, SignalError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
     let digest = "00000000000000000000000000000000000000000000000000000000000000bb";
     let changed = Interpreted::new(&Program { digest, ..ORDER }, |_, params| Ok(params));
     let error = runtime.signal(&changed, &run, paid(1), "a").await.unwrap_err();
-    assert!(matches!(error, SignalError::AnotherGraph { .. }), "{error}");
+    assert!(matches!(error, SignalError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
     let error = runtime.signal(&graph, &run, NamedSignal::new("payed", json!(1)), "a").await.unwrap_err();
     assert_eq!(error.to_string(), "the graph `test/graph` has no signal `payed`: it has `paid`, `withdrawn`");
     for bad in ["", "a\nb", "\u{7f}", "a\u{2028}b", &"x".repeat(201)] {
@@ -249,13 +249,13 @@ async fn signals_that_do_not_fit_change_nothing() {
     let foreign = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[9; 32]));
     let foreign = foreign.grant("*").unwrap().build().unwrap();
     let error = foreign.signal(&graph, &run, paid(1), "a").await.unwrap_err();
-    assert!(matches!(error, SignalError::Journal { .. }), "{error}");
+    assert!(matches!(error, SignalError::Stored(StoredRunError::Journal { .. })), "{error}");
     let error = Runtime::builder().build().unwrap().signal(&graph, &run, paid(1), "a").await.unwrap_err();
-    assert!(matches!(error, SignalError::NoStore), "{error}");
+    assert!(matches!(error, SignalError::Stored(StoredRunError::Store(StoreError::None))), "{error}");
     assert!(store.inbox(&run).await.unwrap().signals.is_empty());
     runtime.signal(&graph, &run, paid(1), "a").await.unwrap();
     let error = runtime.signal(&graph, &run, paid(2), "a").await.unwrap_err();
-    assert!(matches!(error, SignalError::Store { source: StoreError::OtherSignal { .. }, .. }), "{error}");
+    assert!(matches!(error, SignalError::Stored(StoredRunError::Store(StoreError::OtherSignal { .. }))), "{error}");
     assert_eq!(store.inbox(&run).await.unwrap().signals.len(), 1);
 }
 
@@ -659,7 +659,7 @@ async fn played(
             Some(Happening::Signal(name, number)) => {
                 let signal = NamedSignal::new(*name, json!(number));
                 let sent = plain.signal(&graph, &id("run"), signal, format!("{name}-{number}")).await;
-                let is_over = matches!(sent, Err(SignalError::Store { source: StoreError::Ended { .. }, .. }));
+                let is_over = matches!(sent, Err(SignalError::Stored(StoredRunError::Store(StoreError::Ended { .. }))));
                 assert!(sent.is_ok() || (is_over && played.output.is_some()), "{sent:?}");
                 played.received.push(((*name).to_owned(), milliseconds(&clock)));
                 played.values.insert(played.received.len() as u64, json!(number));
@@ -685,7 +685,7 @@ async fn played(
                 true => with.start_with(options.clone(), graph.clone(), Map::new()).await,
                 false => match with.resume_with(options.clone(), graph.clone(), &id("run")).await {
                     Ok(run) => Ok(run),
-                    Err(ResumeError::Store { .. }) => {
+                    Err(ResumeError::Stored(StoredRunError::Store(_))) => {
                         crashing = None;
                         continue;
                     }
@@ -1054,7 +1054,7 @@ async fn a_signal_starts_a_run_that_does_not_exist() {
     let finished = loop {
         match runtime.resume(graph.clone(), &run).await {
             Ok(run) => break run.await.unwrap(),
-            Err(error) => assert!(matches!(error, ResumeError::Store { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, ResumeError::Stored(StoredRunError::Store(_))), "{error}"),
         }
         tokio::task::yield_now().await;
     };
@@ -1063,7 +1063,7 @@ async fn a_signal_starts_a_run_that_does_not_exist() {
     // Sent again after the end, it is known, and a new one is too late.
     let again = send(5, "a").await.unwrap();
     assert!(again.started.is_none() && matches!(again.received, Received::Already { .. }));
-    assert!(matches!(send(5, "e").await, Err(SignalError::Store { source: StoreError::Ended { .. }, .. })));
+    assert!(matches!(send(5, "e").await, Err(SignalError::Stored(StoredRunError::Store(StoreError::Ended { .. })))));
     // A run that may not begin.
     let poor = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&KEY));
     let poor = poor.grant("rye.signal.*").unwrap().build().unwrap();

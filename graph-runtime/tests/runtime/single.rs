@@ -6,7 +6,7 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::Status;
 use graph_runtime::{
     ActionError, Map, MemoryStore, Options, RunId, Runtime, SecretKey, Single, SingleError, StartError, StepOnce,
-    Stepped, Store, Value,
+    Stepped, Store, StoredRunError, Value,
 };
 use serde_json::json;
 
@@ -129,7 +129,7 @@ async fn a_step_with_the_state_of_a_run_leaves_that_run_as_it_was() {
     drop(lease);
     assert!(store.load(&id("run")).await.unwrap() == records && store.list().await.unwrap() == rows);
     let none = runtime.step_once_in(Arc::new(machine()), &id("no"), single("two", json!({}))).await.unwrap_err();
-    assert!(matches!(none, SingleError::Store { .. }), "{none}");
+    assert!(matches!(none, SingleError::Stored(StoredRunError::Store(_))), "{none}");
 }
 
 /// Branches for the parts of a list, in each of which there are branches for lines. A run may begin with one part.

@@ -9,7 +9,8 @@ use graph_runtime::record::SignedRecord;
 use graph_runtime::store::{RunFilter, StoreError, Wait, WaitChanges, WaitId};
 use graph_runtime::{
     ActionError, Clock, ForkRun, ManualClock, Map, MemoryStore, ResumeError, RunError, RunId, RunOutcome, Runtime,
-    SecretKey, SqliteStore, StartError, Status, Store, TokioClock, WorkerError, WorkerOptions, audit, audit_tree,
+    SecretKey, SqliteStore, StartError, Status, Store, StoredRunError, TokioClock, WorkerError, WorkerOptions, audit,
+    audit_tree,
 };
 use serde_json::json;
 
@@ -176,7 +177,7 @@ async fn a_waiting_run_can_be_cancelled_and_is_not_removed_by_age() {
     assert_eq!(runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap().output, json!([1, "waited", 2]));
     assert_proven(&store, &graph, &run, Status::Completed).await;
     let error = runtime.resume(graph, &id("order-3")).await.unwrap_err();
-    assert!(matches!(error, ResumeError::Store { source: StoreError::NotFound(_), .. }));
+    assert!(matches!(error, ResumeError::Stored(StoredRunError::Store(StoreError::NotFound(_)))));
 }
 
 /// Cancels runs that wait: one that nobody holds, one that somebody holds, and one whose journal another key signed.
@@ -541,7 +542,7 @@ async fn a_worker_that_is_shut_down_leaves_its_runs_to_others() {
     assert_eq!(store.find(&id("second")).await.unwrap().status, Status::Waiting);
     drop(other);
     let none = Runtime::builder().build().unwrap().worker(WorkerOptions::default()).unwrap_err();
-    assert!(matches!(none, WorkerError::NoStore), "{none}");
+    assert!(matches!(none, WorkerError::Store(StoreError::None)), "{none}");
 }
 
 /// A wait of two days in a run that has a day.

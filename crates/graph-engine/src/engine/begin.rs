@@ -81,8 +81,7 @@ impl WaitTime {
 }
 
 impl Begin {
-    pub(crate) fn of(run: RunId, grants: &Grants) -> Self {
-        let (ceiling, stop) = (vec![grants.clone()], Stop::default());
+    pub(crate) fn of(run: RunId) -> Self {
         Self {
             run,
             parent: None,
@@ -91,9 +90,9 @@ impl Begin {
             address: None,
             depth: None,
             limits: CallLimits::default(),
-            ceiling,
+            ceiling: Vec::new(),
             deadline: None,
-            stop,
+            stop: Stop::default(),
             max_steps: None,
             entry: None,
             pauses: PausedNodes::default(),

@@ -6,7 +6,7 @@ use crate::engine::begin::{Begin, Taken, WaitTime, run_span};
 use crate::engine::call_result::{CallResult, PendingCall};
 use crate::engine::ended::{Ended, result_value};
 use crate::engine::run_state::{Engine, StepContext, VisitState};
-use crate::error::{ResumeError, RunError, StartError};
+use crate::error::{ResumeError, RunError, StartError, StoredRunError};
 use crate::failure::{Category, Failure};
 use crate::graph::{CompiledTool, tables};
 use crate::machine::Machine;
@@ -14,11 +14,10 @@ use crate::record::Journal;
 use crate::schedule::in_run;
 use crate::status::Status;
 use crate::step::{
-    PausedNodes, TOO_DEEP, TakenSignal, check_shared, failure_inside, is_computed, nested_id, receives_secrets,
-    shared_values,
+    TOO_DEEP, TakenSignal, check_shared, failure_inside, is_computed, nested_id, receives_secrets, shared_values,
 };
 use crate::stop::Stop;
-use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, WaitId, Within};
+use crate::store::{RunFilter, RunSummary, Store, StoreError, Wait, WaitId, Within, all_runs};
 use crate::tool_caller::Request;
 use std::future::Future;
 use std::pin::Pin;
@@ -26,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::{CallLimits, Executor};
-use graph_model::value::{Map, Value};
+use graph_model::program::Executor;
+use graph_model::value::Value;
 use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
@@ -78,7 +77,7 @@ impl StepContext {
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
             let taken = match begun {
                 Ok(engine) => Ok(Taken::Unfinished(Box::new(engine))),
-                Err(StartError::Exists { .. }) => {
+                Err(StartError::Store(StoreError::Exists(_))) => {
                     runtime.take_up(begin, machine, &mut None).instrument(span.clone()).await
                 }
                 Err(error) => Err(ResumeError::Start(error)),
@@ -87,11 +86,17 @@ impl StepContext {
                 Ok(Taken::Ended(ended)) => Ok(*ended),
                 Ok(Taken::Waiting(waiting)) => Err(*waiting),
                 Ok(Taken::Unfinished(engine)) => drive_apart(*engine, span).await,
-                Err(ResumeError::Start(StartError::Store { source, .. }) | ResumeError::Store { source, .. }) => {
+                Err(
+                    ResumeError::Start(StartError::Store(source)) | ResumeError::Stored(StoredRunError::Store(source)),
+                ) => {
                     made.broken = Some(Box::new(RunError::Store { run: id.clone(), step: 0, source }));
                     return Err(Box::new(Failure::permanent("the store failed")));
                 }
-                Err(error) => return Err(Box::new(Failure::permanent(error.to_string()))),
+                Err(ResumeError::Start(error)) => return Err(Box::new(Failure::permanent(error.to_string()))),
+                // The journal says so, and audits read it.
+                Err(error) => {
+                    return Err(Box::new(Failure::permanent(format!("cannot resume run `{id}`: {error}"))));
+                }
             };
             let at = (job.at.number, job.item.map(|(index, _)| index));
             self.take_nested(&id, ended, is_plain, at, made)
@@ -120,27 +125,15 @@ impl StepContext {
         let mut ceiling = self.facts.ceiling.clone();
         ceiling.push(self.graph().permissions.clone());
         Begin {
-            run,
             parent: Some(parent),
             root: Some(self.facts.root().clone()),
-            task: None,
-            address: None,
             depth: Some(depth),
-            limits: CallLimits::default(),
             ceiling,
             deadline: self.facts.deadline,
             stop: self.facts.stop.clone(),
-            max_steps: None,
-            entry: None,
-            pauses: PausedNodes::default(),
-            shared: Map::new(),
-            handed: None,
-            wait_time: WaitTime::Now,
-            meter: None,
-            capabilities: None,
             durability: self.durability,
             ignores_cancel: self.facts.ignores_cancel,
-            tick: None,
+            ..Begin::of(run)
         }
     }
 
@@ -231,19 +224,12 @@ impl Engine {
         let Some(store) = self.runtime.store.as_ref().filter(|_| self.journal.is_some()) else { return Ok(()) };
         let within = Within::Run(self.facts.id.clone());
         let filter = RunFilter { statuses: vec![Status::Running, Status::Waiting], within, ..RunFilter::default() };
-        let mut page = Page::default();
-        loop {
-            let RunPage { runs, next } = store.runs(&filter, &page).await?;
-            for RunSummary { run, graph, .. } in runs {
-                if let Err(error) = self.cancel_one_inside(&**store, &run, &graph, which).await {
-                    tracing::warn!(%run, error, "cannot cancel a run inside a run that was cancelled");
-                }
-            }
-            match next {
-                Some(next) => page.after = Some(next),
-                None => return Ok(()),
+        for RunSummary { run, graph, .. } in all_runs(&**store, &filter).await? {
+            if let Err(error) = self.cancel_one_inside(&**store, &run, &graph, which).await {
+                tracing::warn!(%run, error, "cannot cancel a run inside a run that was cancelled");
             }
         }
+        Ok(())
     }
 
     async fn cancel_one_inside(
@@ -271,7 +257,9 @@ impl Engine {
         let mut taken = self.runtime.take_up(begin.clone(), machine.clone(), &mut None).instrument(span.clone()).await;
         // The task of a call that was dropped gives the lease back when it is dropped itself.
         for _ in 0..MOST_WAITS {
-            let Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }) = taken else { break };
+            if !taken.as_ref().is_err_and(ResumeError::is_leased) {
+                break;
+            }
             self.runtime.clock.sleep(Duration::from_millis(1)).await;
             taken = self.runtime.take_up(begin.clone(), machine.clone(), &mut None).instrument(span.clone()).await;
         }

@@ -123,8 +123,7 @@ impl Following {
     async fn look(&mut self) -> Result<(), EventLogError> {
         let run = self.log.run().clone();
         // Looks up the holder before it reads the records, so that the last records of the holder are not missed.
-        let found = self.log.store.find(&run).await;
-        let found = found.map_err(|source| EventLogError::Store { run: run.clone(), source })?;
+        let found = self.log.store.find(&run).await?;
         let events = self.log.read().await?;
         let has_all = self.log.records() >= found.records && events.is_empty();
         self.take(events);

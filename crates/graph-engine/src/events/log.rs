@@ -6,9 +6,11 @@ use std::sync::Arc;
 use graph_model::name::RunId;
 use graph_signing::PublicKey;
 
+use crate::error::StoredRunError;
 use crate::events::{EventCursor, EventOrigin, RunEvent};
-use crate::record::{Entry, Follower, JournalError, Record, SignedRecord};
-use crate::store::{Store, StoreError};
+use crate::kind::{ErrorKind, HasKind};
+use crate::record::{Entry, Follower, Record, SignedRecord};
+use crate::store::Store;
 
 /// Reads the events of a run from its journal, from its beginning or from after a cursor, and those that are added later.
 ///
@@ -53,24 +55,9 @@ const MOST_LEVELS: usize = 100;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventLogError {
-    /// The store failed, or has no such run.
-    #[error("the journal of the run `{run}` cannot be loaded")]
-    #[non_exhaustive]
-    Store {
-        /// The run.
-        run: RunId,
-        /// Why.
-        source: StoreError,
-    },
-    /// The journal is not one that the holder of the key wrote.
-    #[error("the journal of the run `{run}` cannot be read")]
-    #[non_exhaustive]
-    Journal {
-        /// The run.
-        run: RunId,
-        /// Why.
-        source: JournalError,
-    },
+    /// The store has no such run, or its journal cannot be read.
+    #[error(transparent)]
+    Stored(StoredRunError),
     /// The cursor is of another run.
     #[error("the cursor `{cursor}` is of another run than `{run}`")]
     #[non_exhaustive]
@@ -98,6 +85,23 @@ pub enum EventLogError {
         /// The run.
         run: RunId,
     },
+}
+
+impl<E: Into<StoredRunError>> From<E> for EventLogError {
+    fn from(error: E) -> Self {
+        Self::Stored(error.into())
+    }
+}
+
+impl HasKind for EventLogError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stored(error) => error.kind(),
+            Self::OtherRun { .. } => ErrorKind::Invalid,
+            Self::NoSuchEvent { .. } => ErrorKind::NotFound,
+            Self::Left { .. } => ErrorKind::Conflict,
+        }
+    }
 }
 
 impl EventLog {
@@ -134,8 +138,7 @@ impl EventLog {
         if let (Some(cursor), Some(records)) = (self.after.clone(), self.has_no_event) {
             return Err(EventLogError::NoSuchEvent { cursor, records });
         }
-        let signed = self.store.load_from(&self.run, self.follower.next()).await;
-        let signed = signed.map_err(|source| EventLogError::Store { run: self.run.clone(), source })?;
+        let signed = self.store.load_from(&self.run, self.follower.next()).await?;
         let is_begun = self.origin.is_some();
         let mut events = self.accept(&signed)?;
         if !is_begun && let Some(root) = self.root().await {
@@ -165,8 +168,7 @@ impl EventLog {
     /// Returns the events of records, which follow those that were read.
     pub(super) fn accept(&mut self, signed: &[SignedRecord]) -> Result<Vec<RunEvent>, EventLogError> {
         let is_begun = self.follower.next() > 0;
-        let records = self.follower.read(signed);
-        let records = records.map_err(|source| EventLogError::Journal { run: self.run.clone(), source })?;
+        let records = self.follower.read(signed).map_err(StoredRunError::journal(&self.run))?;
         if let Some(Record { entry: Entry::Start(start), .. }) = records.first() {
             self.origin = Some(EventOrigin::of(&self.run, start));
         }

@@ -90,7 +90,7 @@ impl<'a> StateChanges<'a> {
         &self,
         graph: &GraphTables,
         position: &mut Position,
-        state: Option<&mut (dyn StateFields + '_)>,
+        state: Option<&mut (dyn StateFields + 'static)>,
     ) -> Result<(), ChangeError> {
         self.check_keys(graph)?;
         if let Some(recorded) = self.recorded

@@ -220,7 +220,11 @@ impl Start {
     /// # Errors
     ///
     /// If the graph has no such entry or shared key, or its state does not accept the value of one.
-    pub fn begin(&self, code: &GraphTables, state: Option<&mut dyn StateFields>) -> Result<Position, String> {
+    pub fn begin(
+        &self,
+        code: &GraphTables,
+        state: Option<&mut (dyn StateFields + 'static)>,
+    ) -> Result<Position, String> {
         let inputs = state.as_deref().filter(|_| self.entry.is_some()).map(|state| state.inputs().to_plain_value());
         let mut position = Position::at_entry(code, self.entry.as_deref(), inputs.as_ref())?;
         position.limit = self.limit.map(u64::from);
@@ -541,7 +545,7 @@ pub struct Calls {
 }
 
 /// A call that finished before its step was done.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Done {
     /// The number of the visit.
@@ -592,19 +596,7 @@ impl Calls {
 impl Done {
     /// A visit that a hook suspends.
     pub fn of_suspended(step: u64, node: &str, suspension: Suspension) -> Self {
-        Self {
-            step,
-            node: node.to_owned(),
-            item: None,
-            result: Value::Null,
-            failure: None,
-            suspended: Some(suspension),
-            calls: 0,
-            run: None,
-            cached: false,
-            now: None,
-            warnings: Vec::new(),
-        }
+        Self { step, node: node.to_owned(), suspended: Some(suspension), ..Self::default() }
     }
 }
 

@@ -10,6 +10,7 @@ use graph_model::timestamp;
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
+use crate::kind::{ErrorKind, HasKind};
 use crate::record::entry::{End, Entry, Record, Start, Visit};
 use crate::record::snapshot::Due;
 use crate::record::version_2;
@@ -118,6 +119,12 @@ pub enum JournalError {
         /// Why.
         reason: String,
     },
+}
+
+impl HasKind for JournalError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Internal
+    }
 }
 
 /// The end of a chain, to which records are appended.

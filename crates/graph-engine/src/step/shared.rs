@@ -68,7 +68,7 @@ impl Position {
     pub(crate) fn share(
         &mut self,
         graph: &GraphTables,
-        mut state: Option<&mut dyn StateFields>,
+        mut state: Option<&mut (dyn StateFields + 'static)>,
         shared: &Map<String, Value>,
     ) -> Result<(), String> {
         for (name, value) in shared {

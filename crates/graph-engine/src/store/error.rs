@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 use graph_model::name::RunId;
 
+use crate::kind::{ErrorKind, HasKind};
 use crate::status::Status;
 use crate::store::signals::Inbox;
 
@@ -40,7 +41,7 @@ pub enum StoreError {
     #[error("there is no run `{0}`")]
     NotFound(RunId),
     /// There is such a run already.
-    #[error("there is a run `{0}` already")]
+    #[error("there is a run `{0}` already: resume it, or name another id")]
     Exists(RunId),
     /// The journal has other records than the caller knows.
     #[error("the journal of run `{run}` has {found} records, not {expected}: somebody else wrote to it")]
@@ -276,23 +277,38 @@ impl StoreError {
             | Self::Unreadable { source, .. }
             | Self::Open { source, .. }
             | Self::Failed { source, .. } => *source = Some(cause.into()),
-            Self::NotFound(_)
-            | Self::Exists(_)
-            | Self::Conflict { .. }
-            | Self::Leased { .. }
-            | Self::LeaseLost(_)
-            | Self::Ended { .. }
-            | Self::OtherSignal { .. }
-            | Self::TooManySignals { .. }
-            | Self::SignalGone { .. }
-            | Self::ScheduleChanged { .. }
-            | Self::BadCursor(_)
-            | Self::TooLong { .. }
-            | Self::Newer { .. }
-            | Self::None
-            | Self::Unsupported(_)
-            | Self::Closed => {}
+            _ => {}
         }
         self
+    }
+}
+
+impl HasKind for StoreError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotFound(_) => ErrorKind::NotFound,
+            Self::Exists(_) => ErrorKind::Exists,
+            Self::BadCursor(_) => ErrorKind::Invalid,
+            Self::Ended { .. } => ErrorKind::Late,
+            Self::Conflict { .. }
+            | Self::Leased { .. }
+            | Self::LeaseLost(_)
+            | Self::OtherSignal { .. }
+            | Self::SignalGone { .. }
+            | Self::ScheduleChanged { .. } => ErrorKind::Conflict,
+            Self::TooManySignals { .. }
+            | Self::Full { .. }
+            | Self::ReadOnly { .. }
+            | Self::Busy { .. }
+            | Self::Unavailable { .. }
+            | Self::Closed => ErrorKind::Unavailable,
+            Self::TooLong { .. }
+            | Self::Unreadable { .. }
+            | Self::Newer { .. }
+            | Self::Open { .. }
+            | Self::None
+            | Self::Unsupported(_)
+            | Self::Failed { .. } => ErrorKind::Internal,
+        }
     }
 }

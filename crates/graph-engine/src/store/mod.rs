@@ -257,17 +257,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Returns all runs, the newest first: every page of [`Store::runs`]. Use it only for stores that are known to be small.
     fn list(&self) -> StoreFuture<'_, Vec<RunSummary>> {
-        Box::pin(async move {
-            let (filter, mut page, mut all) = (RunFilter::default(), Page::default(), Vec::new());
-            loop {
-                let RunPage { runs, next } = self.runs(&filter, &page).await?;
-                all.extend(runs);
-                match next {
-                    Some(next) => page.after = Some(next),
-                    None => return Ok(all),
-                }
-            }
-        })
+        Box::pin(async move { all_runs(self, &RunFilter::default()).await })
     }
 
     /// Returns the summary of one run.
@@ -338,4 +328,35 @@ const LIST_WAITS: &str = "list what its runs wait for";
 /// Returns [`StoreError::Unsupported`] for an operation that a store does not support; `what` names the operation.
 pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> StoreFuture<'a, T> {
     Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
+}
+
+/// Returns all runs that a filter accepts, the newest first.
+///
+/// # Errors
+///
+/// If they cannot be listed.
+pub async fn all_runs<S: Store + ?Sized>(store: &S, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
+    let (mut page, mut all) = (Page::default(), Vec::new());
+    loop {
+        let RunPage { runs, next } = store.runs(filter, &page).await?;
+        all.extend(runs);
+        match next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Returns the waits of a run that are open, as the store lists them.
+pub(crate) async fn all_waits(store: &dyn Store, run: &RunId) -> Result<Vec<Wait>, StoreError> {
+    let (filter, mut page) = (WaitFilter { run: Some(run.clone()), ..WaitFilter::default() }, Page::default());
+    let mut all = Vec::new();
+    loop {
+        let WaitPage { waits, next } = store.open_waits(&filter, &page).await?;
+        all.extend(waits.into_iter().map(|row| row.wait));
+        match next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(all),
+        }
+    }
 }

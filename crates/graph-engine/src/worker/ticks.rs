@@ -169,13 +169,13 @@ impl Work {
             let change = ScheduleChange::new(id.as_str(), revision, begun.text());
             match self.begin(schedule, machine, tick, change).await {
                 Ok(()) => (*failures, has_written) = (0, true),
-                Err(StartError::Store { source: StoreError::ScheduleChanged { .. }, .. }) => {}
-                Err(StartError::Exists { run }) => {
+                Err(StartError::Store(StoreError::ScheduleChanged { .. })) => {}
+                Err(StartError::Store(StoreError::Exists(run))) => {
                     tracing::warn!(schedule = %id, %run, "the run of a tick exists, and no worker has started it");
                     has_written |= self.write(id, revision, &begun).await?;
                 }
                 Err(StartError::ShutDown) => return Ok(has_written),
-                Err(StartError::Store { source, .. }) => return Err(source),
+                Err(StartError::Store(source)) => return Err(source),
                 Err(error) => {
                     let at = seconds(from_unix_milliseconds(tick));
                     tracing::warn!(schedule = %id, tick = at, %error, "the run of a tick cannot be started, and is tried again");

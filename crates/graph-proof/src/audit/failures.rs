@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use graph_engine::StartError;
 use graph_engine::admission::{accepts_inputs, not_granted, required_environment};
 use graph_engine::failure::Category;
 use graph_engine::graph::{Asks, CompiledNode, CompiledTool, tables};
@@ -18,6 +17,7 @@ use graph_engine::step::{
     timed_out, too_many_visits,
 };
 use graph_engine::tool_caller::Request;
+use graph_engine::{SecretsError, StartError};
 use graph_model::name::RunId;
 use graph_model::program::Executor;
 use graph_model::secret::HIDDEN;
@@ -322,9 +322,9 @@ impl Replayer<'_> {
         let unperformed = SaidOf::Between("nothing performs `".to_owned(), format!("`, which the graph `{id}` calls"));
         own.push(OwnFailures::permanent(unperformed));
         if !inner.settings.secrets.is_empty() {
-            let no_key = StartError::NoEncryptionKey { graph: id.clone() }.to_string();
+            let no_key = SecretsError::NoKey { graph: id.clone() }.to_string();
             own.push(OwnFailures::permanent(SaidOf::Exactly(no_key)));
-            let no_cipher = StartError::NoCipher { graph: id.clone() }.to_string();
+            let no_cipher = SecretsError::NoCipher { graph: id.clone() }.to_string();
             own.push(OwnFailures::permanent(SaidOf::Exactly(no_cipher)));
             own.push(begins_with("the operating system gave no random bytes: "));
         }

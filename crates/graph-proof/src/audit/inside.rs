@@ -18,7 +18,7 @@ use graph_engine::step::{
 };
 use graph_engine::store::{Store, StoreError};
 use graph_engine::tool_caller::Request;
-use graph_engine::{EncryptionKey, Status};
+use graph_engine::{EncryptionKey, ErrorKind, HasKind, Status};
 use graph_model::capability::Grants;
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::{Executor, RETRIES};
@@ -38,7 +38,7 @@ use crate::audit::replayer::{CallInside, Lost, Replayer, SaidInside, Session, mi
 #[non_exhaustive]
 pub enum AuditError {
     /// A journal could not be read.
-    #[error("cannot read the journal of run `{run}`")]
+    #[error("cannot read the journal of run `{run}`: {source}")]
     Store {
         /// The run.
         run: RunId,
@@ -54,6 +54,15 @@ pub enum AuditError {
         /// The first mistake.
         reason: JournalError,
     },
+}
+
+impl HasKind for AuditError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Store { source, .. } => source.kind(),
+            Self::Journal { reason, .. } => reason.kind(),
+        }
+    }
 }
 
 /// Proves a run and every run inside it, and that they belong together (R188). The run itself is the first in the result.

@@ -183,8 +183,7 @@ impl<'m> Replayer<'m> {
     ) -> Result<Self, JournalError> {
         let code = tables(machine.graph());
         let mut state = is_recomputed.then(|| misfit(0, opened(machine, start))).transpose()?;
-        let shared = state.as_deref_mut().map(|state| state as &mut dyn StateFields);
-        let position = misfit(0, start.begin(code, shared))?;
+        let position = misfit(0, start.begin(code, state.as_deref_mut()))?;
         let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
         let mut walk = Self {
             machine,

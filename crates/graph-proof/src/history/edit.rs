@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use graph_engine::graph::{GraphTables, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, Seen};
-use graph_engine::record::{ChangeError, Edit, JournalError, verified_start};
+use graph_engine::record::{ChangeError, Edit, verified_start};
 use graph_engine::run_secrets::RunSecrets;
 use graph_engine::runtime::services;
 use graph_engine::services::RuntimeServices;
-use graph_engine::store::{Page, RunFilter, RunPage, Store, StoreError, Within};
-use graph_engine::{BoxFuture, Runtime, StartError, Status};
+use graph_engine::store::{RunFilter, Store, Within, all_runs};
+use graph_engine::{BoxFuture, ErrorKind, HasKind, Runtime, Status, StoredRunError};
 use graph_model::name::RunId;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
@@ -39,17 +39,9 @@ pub struct StateEdit {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {
-    /// The runtime has no store.
-    #[error("a runtime without a store has no runs to edit")]
-    NoStore,
-    /// A journal could not be read or written, or another process runs the run.
-    #[error("cannot edit run `{run}`")]
-    Store {
-        /// The run.
-        run: RunId,
-        /// Why.
-        source: StoreError,
-    },
+    /// The run cannot be read or written, or it is inside another one.
+    #[error(transparent)]
+    Stored(StoredRunError),
     /// The journal was changed or belongs to another graph.
     #[error("cannot edit run `{run}`: {reason}")]
     Past {
@@ -63,14 +55,6 @@ pub enum EditError {
     Ended {
         /// The run.
         run: RunId,
-    },
-    /// The run is inside another run, which has the results of the runs inside it.
-    #[error("cannot edit run `{run}`: it is inside run `{parent}`; edit that one")]
-    Inside {
-        /// The run.
-        run: RunId,
-        /// The run around it.
-        parent: RunId,
     },
     /// A step that the store has lost began a run inside.
     #[error(
@@ -89,9 +73,24 @@ pub enum EditError {
         /// Why.
         reason: EditMisfit,
     },
-    /// The run's secrets cannot be read here.
-    #[error(transparent)]
-    Start(#[from] StartError),
+}
+
+impl<E: Into<StoredRunError>> From<E> for EditError {
+    fn from(error: E) -> Self {
+        Self::Stored(error.into())
+    }
+}
+
+impl HasKind for EditError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stored(error) => error.kind(),
+            Self::Past { reason, .. } => reason.kind(),
+            Self::Ended { .. } => ErrorKind::Late,
+            Self::Ahead { .. } => ErrorKind::Conflict,
+            Self::Misfit { .. } => ErrorKind::Invalid,
+        }
+    }
 }
 
 /// Edits runs.
@@ -154,16 +153,15 @@ async fn edit_run(
     run: &RunId,
     edit: StateEdit,
 ) -> Result<EditSummary, EditError> {
-    let (Some(store), Some(key)) = (&services.store, &services.key) else { return Err(EditError::NoStore) };
+    let (store, key) = services.stored()?;
     let code = tables(machine.graph());
-    let failed = |source| EditError::Store { run: run.clone(), source };
     let past_error = |reason| EditError::Past { run: run.clone(), reason };
     let misfit = |reason| EditError::Misfit { run: run.clone(), reason };
     // Without the key, nothing is leased.
-    RunSecrets::open(code, run, services.encryption_key.as_ref(), true).map_err(StartError::from)?;
-    let lease = store.lease(run).await.map_err(failed)?;
-    let found = store.find(run).await.map_err(failed)?;
-    let mut records = store.load(run).await.map_err(failed)?;
+    RunSecrets::open(code, run, services.encryption_key.as_ref(), true)?;
+    let lease = store.lease(run).await?;
+    let found = store.find(run).await?;
+    let mut records = store.load(run).await?;
     let past = Past::open(machine, run, &records, &key.public(), services.encryption_key.as_ref());
     let mut past = past.map_err(|error| past_error(error.into()))?;
     go_to(&mut past, None).map_err(past_error)?;
@@ -171,7 +169,7 @@ async fn edit_run(
         return Err(EditError::Ended { run: run.clone() });
     }
     if let Some(parent) = &past.start.parent {
-        return Err(EditError::Inside { run: run.clone(), parent: parent.run.clone() });
+        return Err(StoredRunError::Inside { run: run.clone(), outer: parent.run.clone() }.into());
     }
     let StateEdit { by, why, set, write } = edit;
     let mut edit = Edit::new(past.position.steps, by, why, set, write);
@@ -204,7 +202,7 @@ async fn edit_run(
     }
     let now = services.clock.now();
     let record = chain.sign("edit", &edit, now, key);
-    store.append(&lease, known, vec![record.clone()], status).await.map_err(failed)?;
+    store.append(&lease, known, vec![record.clone()], status).await?;
     records.push(record);
     services.recorded(run, machine.graph(), &records);
     Ok(EditSummary::of(known, &timestamp::milliseconds(now), &edit))
@@ -217,24 +215,15 @@ async fn begun_inside(
     store: &dyn Store,
     key: &PublicKey,
 ) -> Result<BTreeSet<u64>, EditError> {
-    let failed = |source| EditError::Store { run: run.clone(), source };
     let mut begun = BTreeSet::new();
     if !(0..).zip(&code.nodes).any(|(node, _)| code.may_nest(node)) {
         return Ok(begun);
     }
     let filter = RunFilter { within: Within::Run(run.clone()), ..RunFilter::default() };
-    let mut page = Page::default();
-    loop {
-        let RunPage { runs, next } = store.runs(&filter, &page).await.map_err(failed)?;
-        for inside in runs {
-            let unread = |reason: JournalError| EditError::Past { run: inside.run.clone(), reason: reason.into() };
-            let records = store.load(&inside.run).await.map_err(failed)?;
-            let start = verified_start(&inside.run, &records, key).map_err(unread)?;
-            begun.extend(start.parent.filter(|parent| parent.run == *run).map(|parent| parent.step));
-        }
-        match next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(begun),
-        }
+    for inside in all_runs(store, &filter).await? {
+        let records = store.load(&inside.run).await?;
+        let start = verified_start(&inside.run, &records, key).map_err(StoredRunError::journal(&inside.run))?;
+        begun.extend(start.parent.filter(|parent| parent.run == *run).map(|parent| parent.step));
     }
+    Ok(begun)
 }

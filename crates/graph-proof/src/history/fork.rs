@@ -10,7 +10,7 @@ use graph_engine::runtime::services;
 use graph_engine::services::RuntimeServices;
 use graph_engine::start::start_entry;
 use graph_engine::store::StoreError;
-use graph_engine::{BoxFuture, Digest, Runtime, StartError};
+use graph_engine::{BoxFuture, Digest, ErrorKind, HasKind, Runtime, StartError, StoredRunError};
 use graph_model::capability::Grants;
 use graph_model::name::RunId;
 use graph_model::value::{Map, Value};
@@ -38,17 +38,9 @@ pub struct Fork {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForkError {
-    /// The runtime has no store.
-    #[error("a runtime without a store has no runs to fork")]
-    NoStore,
-    /// A journal could not be read or written.
-    #[error("cannot fork run `{run}`")]
-    Store {
-        /// The run.
-        run: RunId,
-        /// Why.
-        source: StoreError,
-    },
+    /// The run cannot be read, or the new one written.
+    #[error(transparent)]
+    Stored(#[from] StoredRunError),
     /// The journal was changed, belongs to another graph, or has no such step.
     #[error("cannot fork run `{run}`: {reason}")]
     Past {
@@ -87,6 +79,25 @@ pub enum ForkError {
     /// The graph cannot run here.
     #[error(transparent)]
     Start(#[from] StartError),
+}
+
+impl From<StoreError> for ForkError {
+    fn from(error: StoreError) -> Self {
+        Self::Stored(error.into())
+    }
+}
+
+impl HasKind for ForkError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stored(error) => error.kind(),
+            Self::Past { reason, .. } => reason.kind(),
+            Self::Ended { .. } => ErrorKind::Late,
+            Self::WaitsInside { .. } => ErrorKind::Conflict,
+            Self::Change(_) | Self::Secret { .. } => ErrorKind::Invalid,
+            Self::Start(error) => error.kind(),
+        }
+    }
 }
 
 /// Forks runs.
@@ -143,16 +154,16 @@ async fn begin_fork(
     origin: &RunId,
     fork: Fork,
 ) -> Result<RunId, ForkError> {
-    let (Some(store), Some(key)) = (&services.store, &services.key) else { return Err(ForkError::NoStore) };
+    let (store, key) = services.stored()?;
     let code = tables(machine.graph());
     let past_error = |reason| ForkError::Past { run: origin.clone(), reason };
-    let failed = |source| ForkError::Store { run: origin.clone(), source };
     let run = match fork.run {
         Some(run) => run,
         None => services.new_id(code)?,
     };
-    let run_secrets = RunSecrets::open(code, &run, services.encryption_key.as_ref(), true).map_err(StartError::from)?;
-    let records = store.load(origin).await.map_err(failed)?;
+    let run_secrets =
+        RunSecrets::open(code, &run, services.encryption_key.as_ref(), true).map_err(StoredRunError::from)?;
+    let records = store.load(origin).await?;
     let past = Past::open(machine, origin, &records, &key.public(), services.encryption_key.as_ref());
     let mut past = past.map_err(|error| past_error(error.into()))?;
     go_to(&mut past, fork.step).map_err(past_error)?;
@@ -193,8 +204,7 @@ async fn begin_fork(
     start.entry = begun.entry;
     if let Some(milliseconds) = code.settings.deadline_ms {
         // It has as much time as a run that begins now.
-        let deadline = services.deadline_from_now(milliseconds).await;
-        start.deadline = Some(deadline.map_err(|source| ForkError::Store { run: run.clone(), source })?);
+        start.deadline = Some(services.deadline_from_now(milliseconds).await?);
     }
     let mut chain = Chain::new(run.clone());
     let at = services.clock.now();
@@ -204,9 +214,8 @@ async fn begin_fork(
     if !suspended.is_empty() {
         records.push(chain.sign("calls", Calls::new(suspended), at, key));
     }
-    let created = store.create(&run, code.id.as_str(), records.clone()).await;
     // The fork is not running. The process that resumes it leases it.
-    drop(created.map_err(|source| ForkError::Store { run: run.clone(), source })?);
+    drop(store.create(&run, code.id.as_str(), records.clone()).await?);
     services.recorded(&run, machine.graph(), &records);
     Ok(run)
 }

@@ -503,7 +503,7 @@ fn questions_are_those_that_the_journal_proves() {
     let place = rich();
     let run = RunId::new("rich-1").unwrap();
     let records = tokio().block_on(async { place.store().await.load(&run).await.unwrap() });
-    let expected = questions(&machine(&place), &run, &records, &key().public(), None).unwrap();
+    let expected = questions(&machine(&place), &run, &records, &key().public()).unwrap();
     let viewer = place.viewer();
     let asked = viewer.api("run/rich-1/questions");
     assert_eq!(asked["open"].as_array().unwrap().len(), expected.len());

@@ -41,7 +41,7 @@ async fn follow(
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }
-    let events = service.runtime.follow(&id, after).map_err(|error| bad(&error))?;
+    let events = service.runtime.follow(&id, after)?;
     let events = events.ok_or_else(|| Problem(StatusCode::NOT_FOUND, "the service keeps no journals".to_owned()))?;
     let shown = events.map(|event| Ok::<_, Infallible>(sent(event))).take_until(stopped(service.stopping.subscribe()));
     Ok(Sse::new(shown).keep_alive(KeepAlive::default()).into_response())
@@ -55,10 +55,6 @@ fn last_event(headers: &HeaderMap) -> Result<Option<EventCursor>, Problem> {
         cursor.map_err(|error| error.to_string())
     });
     cursor.map(Some).map_err(|error| Problem(StatusCode::BAD_REQUEST, format!("Last-Event-ID: {error}")))
-}
-
-fn bad(error: &EventLogError) -> Problem {
-    Problem(StatusCode::BAD_REQUEST, error.to_string())
 }
 
 fn sent(event: Result<RunEvent, EventLogError>) -> Event {

@@ -25,8 +25,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use graph_runtime::answer::{Answered, Envelope, Question};
 use graph_runtime::record::Visit;
-use graph_runtime::store::{Cursor, Page, StoreError, WaitFilter, WaitId, WaitRow};
-use graph_runtime::{AnswerError, HistoryError, RunId, SignalError, Status, Store};
+use graph_runtime::store::{Cursor, Page, WaitFilter, WaitId, WaitRow};
+use graph_runtime::{AnswerError, RunId, Status, Store};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -179,8 +179,7 @@ fn late() -> Problem {
 async fn not_open(service: &Service, run: &RunId, wait: &str) -> Problem {
     let visits = match service.runtime.history(run).await {
         Ok(visits) => visits,
-        Err(HistoryError::Store { source, .. }) => return source.into(),
-        Err(error) => return Problem::internal(&error),
+        Err(error) => return error.into(),
     };
     // The visit that asked is there a second time when it has its answer, or no answer came in time.
     let is_over = |visit: &&Visit| visit.opened.is_none() && WaitId::of_visit(visit.step).as_str() == wait;
@@ -195,30 +194,5 @@ async fn not_open(service: &Service, run: &RunId, wait: &str) -> Problem {
         }
         Ok(_) => Problem(StatusCode::NOT_FOUND, "the order does not ask this".to_owned()),
         Err(error) => error.into(),
-    }
-}
-
-impl From<AnswerError> for Problem {
-    fn from(error: AnswerError) -> Self {
-        let status = match error {
-            AnswerError::Envelope(_) | AnswerError::Statement(_) => StatusCode::BAD_REQUEST,
-            AnswerError::Key { .. }
-            | AnswerError::Forged { .. }
-            | AnswerError::NoKeyId
-            | AnswerError::Twice { .. }
-            | AnswerError::UnknownOwner { .. }
-            | AnswerError::Unsigned => StatusCode::FORBIDDEN,
-            AnswerError::AnotherQuestion { .. } | AnswerError::Answered { .. } => StatusCode::CONFLICT,
-            AnswerError::Expired { .. } => return late(),
-            AnswerError::TooManyProposals { .. }
-            | AnswerError::TooManySignatures { .. }
-            | AnswerError::Value { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            AnswerError::Run(SignalError::Store { source: source @ StoreError::NotFound(_), .. })
-            | AnswerError::Store { source: source @ StoreError::NotFound(_), .. } => return source.into(),
-            // An order of the other graph, or of another version of this one.
-            AnswerError::Run(SignalError::AnotherGraph { .. }) => StatusCode::CONFLICT,
-            error => return Self::internal(&error),
-        };
-        Self(status, error.to_string())
     }
 }

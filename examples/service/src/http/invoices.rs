@@ -17,8 +17,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use graph_runtime::store::{Received, StoreError, Wait};
-use graph_runtime::{OutcomeError, RunOutcome, SignalError, Status, Store};
+use graph_runtime::store::{Received, Wait};
+use graph_runtime::{ErrorKind, HasKind, RunOutcome, Status, Store};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ async fn start(
 async fn show(State(service): State<Service>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
     let id = run_id(&id)?;
     let outcome = match service.runtime.outcome(&service.invoice(), &id).await {
-        Err(OutcomeError::AnotherGraph { .. }) => {
+        Err(error) if error.kind() == ErrorKind::Conflict => {
             let order = service.store.find(&id).await?;
             return Ok(Json(json!({ "status": order.status.name(), "version": order.version })));
         }
@@ -130,10 +130,9 @@ async fn pay(State(service): State<Service>, headers: HeaderMap, body: Bytes) ->
     match service.runtime.signal(&service.invoice(), &order, signal, &payment.id).await {
         Ok(Received::Accepted(_)) => Ok(Json(json!({ "result": "accepted" }))),
         // The order has ended, as it does when the shop noted the payment and the order did not wait any more.
-        Ok(Received::Already { .. }) | Err(SignalError::Store { source: StoreError::Ended { .. }, .. }) => {
-            Ok(Json(json!({ "result": "already" })))
-        }
-        Err(error) => Err(Problem::internal(&error)),
+        Ok(Received::Already { .. }) => Ok(Json(json!({ "result": "already" }))),
+        Err(error) if error.kind() == ErrorKind::Late => Ok(Json(json!({ "result": "already" }))),
+        Err(error) => Err(error.into()),
     }
 }
 

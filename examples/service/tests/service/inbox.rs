@@ -277,7 +277,7 @@ fn an_answer_that_does_not_count_changes_nothing() {
         ("a signature without a key", "a-1", with(None, &good.signatures()[0].sig), 403),
         ("an answer that was changed", "a-1", changed, 403),
         ("two signatures of one key", "a-1", good.clone().with([good.signatures(), good.signatures()].concat()), 403),
-        ("another type", "a-1", other_type, 400),
+        ("another type", "a-1", other_type, 422),
         ("another order", "a-2", good.clone(), 409),
         ("no order", "a-3", good.clone(), 409),
     ] {
@@ -291,7 +291,7 @@ fn an_answer_that_does_not_count_changes_nothing() {
     assert_eq!(service.inbox(directory, "GET", "/a-1/3%231", None).0, 404);
     assert_eq!(service.inbox(directory, "GET", "/a-3/2%231", None).0, 404);
     assert_eq!(service.inbox(directory, "GET", "/a%20b/2%231", None).0, 400);
-    assert_eq!(service.inbox(directory, "GET", "?after=nowhere", None).0, 400);
+    assert_eq!(service.inbox(directory, "GET", "?after=nowhere", None).0, 422);
     // These answers do not fit the graph, so nobody is asked to sign them.
     for answer in [
         json!({ "decision": "maybe" }),
