@@ -49,7 +49,7 @@ use crate::start::nests_waiting;
 use crate::status::Status;
 use crate::step::{
     CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Opened, Outcome, Overvisited, Settled, Suspension, UNFIT,
-    UNRETURNED, Way, at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
+    UNRETURNED, Way, at_limit, fold, keys, output, settle, state_value, write,
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -213,25 +213,25 @@ impl Engine {
         if self.facts.stop.is_cancelled() {
             Box::pin(self.cancel_inside()).await;
             let (error, signal) = (Some(CANCELLED.to_owned()), self.facts.stop.signal());
-            let end = End { error, signal, ..self.end_of(Status::Cancelled) };
-            if let Err(error) = self.end_without_result(end).await {
-                return Some(error);
-            }
-            let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
-            return Some(RunError::Cancelled { run, steps, state });
+            let ended = self.end_without_result(End { error, signal, ..self.end_of(Status::Cancelled) }).await;
+            let (steps, state) = self.left();
+            return Some(ended.err().unwrap_or(RunError::Cancelled { run, steps, state }));
         }
         if self.facts.stop.is_set() {
             return Some(self.leave().await);
         }
         if self.is_overdue() {
             let error = Some(OVERDUE.to_owned());
-            if let Err(error) = self.end_without_result(End { error, ..self.end_of(Status::Error) }).await {
-                return Some(error);
-            }
-            let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
-            return Some(RunError::Deadline { run, steps, state });
+            let ended = self.end_without_result(End { error, ..self.end_of(Status::Error) }).await;
+            let (steps, state) = self.left();
+            return Some(ended.err().unwrap_or(RunError::Deadline { run, steps, state }));
         }
         None
+    }
+
+    /// Returns how many steps the run has made, and its state, for the error that it ends with.
+    fn left(&self) -> (u64, Box<Value>) {
+        (self.run_state.position.steps, Box::new(self.state_value()))
     }
 
     /// Leaves the run unfinished, to be resumed. Everything done so far is made durable.
@@ -325,11 +325,9 @@ impl Engine {
         if let Some(error) = self.hooks_at_bound(node, values).await {
             return self.end_at(node, steps + 1, Failure::permanent(error), false).await;
         }
-        if let Err(error) = self.end_at_limit(node, &too_many_nested_steps(most)).await {
-            return error;
-        }
-        let state = Box::new(self.state_value());
-        RunError::MaxNestedSteps { run: self.facts.id.clone(), max_steps: most, steps, state }
+        let (run, (_, state)) = (self.facts.id.clone(), self.left());
+        let error = RunError::MaxNestedSteps { run, max_steps: most, steps, state };
+        self.end_at_limit(node, error).await
     }
 
     /// Ends the run because it would visit a node more often than the graph allows, with the error of a hook if one gives it.
@@ -340,13 +338,9 @@ impl Engine {
             let next = self.run_state.position.steps + 1;
             return self.end_at(over.node, next, Failure::permanent(error), false).await;
         }
-        let message = over.message(self.graph());
-        if let Err(error) = self.end_at_limit(over.node, &message).await {
-            return error;
-        }
-        let node = self.graph().node(over.node).name.clone();
-        let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
-        RunError::MaxVisits { run: self.facts.id.clone(), node, max_visits: over.most, steps, state }
+        let (node, (steps, state)) = (self.graph().node(over.node).name.clone(), self.left());
+        let error = RunError::MaxVisits { run: self.facts.id.clone(), node, max_visits: over.most, steps, state };
+        self.end_at_limit(over.node, error).await
     }
 
     async fn end_exhausted(&mut self, flag: bool) -> Result<Ended, RunError> {
@@ -506,8 +500,8 @@ impl Engine {
         Ok(ended.map(Ok))
     }
 
-    /// Returns the end of the run if the step behind it was its last. On an error, the run may not end with that output: the
-    /// node, and why.
+    /// Returns the end of the run if the step behind it, at a node, was its last, and adds its record to those of the step. `at` is
+    /// the time that the node's visit received. On an error, the run may not end with that output: the node, and why.
     fn reach_end(
         &mut self,
         node: u16,
@@ -519,21 +513,6 @@ impl Engine {
         if !self.run_state.position.is_over() {
             return Ok(None);
         }
-        let ended = self.come_to_end(node, at, visits, records, unread);
-        let fits = self.machine.check_output(&ended.node, &ended.output);
-        fits.map(|()| Some(ended)).map_err(|mismatch| (node, format!("{UNRETURNED}{mismatch}")))
-    }
-
-    /// Returns the end that the run has reached at a node, and adds its record to those of the step. `at` is the time that
-    /// the node's visit received.
-    fn come_to_end(
-        &mut self,
-        node: u16,
-        at: Option<SystemTime>,
-        visits: &mut [&mut VisitState],
-        records: &mut Vec<SignedRecord>,
-        unread: BTreeMap<String, u64>,
-    ) -> Ended {
         let mut notes = Notes::default();
         let (mut ended, now) = self.end(at, &mut notes);
         ended.unread = unread;
@@ -549,7 +528,8 @@ impl Engine {
             let end = End { output, now, warnings, unread, ..End::of(ended.status, ended.steps) };
             records.push(self.sign("end", &end));
         }
-        ended
+        let fits = self.machine.check_output(&ended.node, &ended.output);
+        fits.map(|()| Some(ended)).map_err(|mismatch| (node, format!("{UNRETURNED}{mismatch}")))
     }
 
     /// Returns the values that hooks receive for visits: the node, and names with their values (R147).
@@ -788,21 +768,20 @@ impl Engine {
     /// Ends the run because it takes too many steps (R130).
     async fn exceed(&mut self) -> RunError {
         let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
-        let message = exceeded(self.most_steps());
         let node = self.run_state.position.next_node(self.graph());
-        if let Err(error) = self.end_at_limit(node, &message).await {
-            return error;
-        }
-        let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
-        RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
+        let (steps, state) = self.left();
+        self.end_at_limit(node, RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }).await
     }
 
-    /// Ends the run before a step that a limit does not allow, which would visit a node.
-    async fn end_at_limit(&mut self, node: u16, message: &str) -> Result<(), RunError> {
-        let end = End { error: Some(message.to_owned()), ..self.end_of(Status::Error) };
-        self.end_without_result(end).await?;
-        self.tell_end(node, Status::Error, Some(message)).await;
-        Ok(())
+    /// Ends the run with an error before a step that a limit does not allow, which would visit a node. Returns the error.
+    async fn end_at_limit(&mut self, node: u16, error: RunError) -> RunError {
+        let message = error.to_string();
+        let end = End { error: Some(message.clone()), ..self.end_of(Status::Error) };
+        if let Err(error) = self.end_without_result(end).await {
+            return error;
+        }
+        self.tell_end(node, Status::Error, Some(&message)).await;
+        error
     }
 
     async fn end_without_result(&mut self, end: End) -> Result<(), RunError> {
@@ -834,7 +813,7 @@ impl Engine {
         let is_again = is_left || !position.held.is_empty() || is_inside();
         let due = |journal_writer: &&mut JournalWriter| !is_again && journal_writer.due.is_now();
         let journal_writer = self.journal.as_mut().filter(due)?;
-        journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets })
+        journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets }.to_owned())
     }
 
     fn sign_step(&mut self, visits: &[&mut VisitState], candidate: &Candidate) -> SignedRecord {

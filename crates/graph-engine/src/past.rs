@@ -6,8 +6,8 @@ use crate::encryption_key::EncryptionKey;
 use crate::graph::{CompiledKey, GraphTables, tables};
 use crate::machine::Machine;
 use crate::record::{
-    Chain, CompletedCalls, Edit, End, Entry, JournalError, Record, Resume, SignedRecord, Snapshot, Start, Step,
-    VerifiedJournal, retake,
+    Chain, CompletedCalls, Edit, End, Entry, JournalError, Record, Resume, SignedRecord, Start, Step, VerifiedJournal,
+    retake,
 };
 use crate::run_secrets::{RunSecrets, hide_encrypted};
 use crate::state::StateFields;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use graph_model::name::RunId;
 use graph_model::program::{LAST_ERROR, RETRIES};
-use graph_model::value::{Map, Mismatch, Value, View};
+use graph_model::value::{Map, Value};
 use graph_signing::PublicKey;
 
 /// A run that is followed along its journal, one record at a time.
@@ -207,13 +207,14 @@ impl<'m> Past<'m> {
             return Err(JournalError::Misfit { seq: 0, reason });
         };
         let misfit = |reason| JournalError::Misfit { seq, reason };
-        match &mut self.seen {
-            Seen::Plain(state) => self.position = snapshot.restore(code, &mut **state).map_err(misfit)?,
+        let restored = match &mut self.seen {
+            Seen::Plain(state) => snapshot.restore(code, Some(&mut **state)),
             Seen::Encrypted { keys, .. } => {
-                self.position = position_of(&snapshot, code).map_err(misfit)?;
                 keys.clone_from(&snapshot.keys);
+                snapshot.restore(code, None)
             }
-        }
+        };
+        self.position = restored.map_err(misfit)?;
         self.when.1 = seq;
         Ok(())
     }
@@ -343,30 +344,4 @@ pub fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn StateField
     let mut state = machine.open(inputs).map_err(|error| error.to_string())?;
     initialise(tables(machine.graph()), &mut *state).map_err(|error| error.to_string())?;
     Ok(state)
-}
-
-/// Returns the position of a snapshot without its values, which may be encrypted.
-pub fn position_of(snapshot: &Snapshot, code: &GraphTables) -> Result<Position, String> {
-    Snapshot { keys: Map::new(), ..snapshot.clone() }.restore(code, &mut NoCells)
-}
-
-/// A state that holds nothing.
-struct NoCells;
-
-impl StateFields for NoCells {
-    fn inputs(&self) -> View<'_> {
-        View::Null
-    }
-
-    fn get(&self, _: usize) -> View<'_> {
-        View::Null
-    }
-
-    fn check(&self, _: usize, _: &Value) -> Result<(), Mismatch> {
-        Ok(())
-    }
-
-    fn set(&mut self, _: usize, _: Value) -> Result<(), Mismatch> {
-        Ok(())
-    }
 }

@@ -3,7 +3,7 @@
 use crate::engine::Ended;
 use crate::graph::GraphTables;
 use crate::machine::Machine;
-use crate::past::{opened, position_of};
+use crate::past::opened;
 use crate::record::{CompletedCalls, End, Entry, Journal, JournalError, Visit, hide_visit, retake};
 use crate::state::StateFields;
 use crate::step::{Position, state_value};
@@ -45,11 +45,7 @@ pub(crate) fn follow(
             }
             // A snapshot that follows other records says nothing new.
             Entry::Snapshot(snapshot) if at == 0 => {
-                let restored = match &mut state {
-                    Some(state) => snapshot.restore(code, *state),
-                    None => position_of(snapshot, code),
-                };
-                position = restored.map_err(misfit)?;
+                position = snapshot.restore(code, state.as_deref_mut()).map_err(misfit)?;
             }
             Entry::Calls(calls) => {
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));

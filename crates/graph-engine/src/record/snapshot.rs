@@ -9,9 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use graph_model::secret::Mask;
-use graph_model::value::{Map, Value};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use graph_model::value::{Map, Value, View};
 
 use crate::activation::{Activation, BranchKey, Fan, Frame, frames, path};
 use crate::failure::LastError;
@@ -59,7 +57,7 @@ impl Due {
     }
 }
 
-/// The position and state of a run as the engine writes them. State keys are copied only to be encrypted.
+/// The position and state of a run of which a snapshot is made.
 pub struct SnapshotDraft<'a> {
     /// The graph.
     pub code: &'a GraphTables,
@@ -81,19 +79,30 @@ impl SnapshotDraft<'_> {
         visits.iter().map(|(node, count)| (self.name(*node).to_owned(), *count)).collect()
     }
 
+    /// Returns the keys that are set, except those that are kept in memory only.
+    fn keys(&self) -> Map<String, Value> {
+        let set = self.code.keys.iter().enumerate().map(|(index, key)| (key, self.state.get(index)));
+        let kept = set.filter(|(key, view)| !view.is_null() && !key.is_in_memory());
+        let value = |(key, view): (&CompiledKey, View<'_>)| {
+            let place = SecretLocation::kept(self.position.steps, &key.name);
+            let mask = self.code.settings.secrets.keys.get(&key.name);
+            let encrypted = self.run_secrets.map(|secrets| secrets.encrypt(mask, place, view.to_plain_value()));
+            (key.name.clone(), encrypted.unwrap_or_else(|| view.to_value()))
+        };
+        kept.map(value).collect()
+    }
+
     /// Returns the results of the last visits in the order of the nodes, so that the same position always gives the same
     /// text.
     fn previous(&self, memory: &Memory, branch: Option<BranchKey>) -> Map<String, Value> {
-        let mut nodes: Vec<(&u16, &Value)> = memory.previous.iter().collect();
-        nodes.sort_unstable_by_key(|(node, _)| **node);
+        let nodes: BTreeMap<&u16, &Value> = memory.previous.iter().collect();
         let returned = |(node, value): (&u16, &Value)| {
-            let name = self.name(*node);
-            let value = match (self.run_secrets, previous_mask(self.code, name)) {
-                (Some(run_secrets), mask @ Some(_)) => {
-                    let key = seen_by(name, branch);
-                    run_secrets.encrypt(mask, SecretLocation::seen(self.position.steps, &key), value.clone())
-                }
-                _ => value.clone(),
+            let (name, value) = (self.name(*node), value.clone());
+            let (mask, key) = (previous_mask(self.code, name), seen_by(name, branch));
+            let place = SecretLocation::seen(self.position.steps, &key);
+            let value = match self.run_secrets {
+                Some(run_secrets) => run_secrets.encrypt(mask, place, value),
+                None => value,
             };
             (name.to_owned(), value)
         };
@@ -136,125 +145,43 @@ impl SnapshotDraft<'_> {
         self.position.branches.iter().map(memory).collect()
     }
 
-    /// Returns the writes to the shared keys, by their names.
-    fn shared(&self) -> BTreeMap<&str, &[Value]> {
-        let shared = self.position.shared.iter();
-        shared.map(|shared| (self.code.keys[shared.key].name.as_str(), shared.writes.as_slice())).collect()
-    }
-
-    /// Returns the branches of the last elements of channels, by the names of the keys.
-    fn paths(&self) -> BTreeMap<&str, &[Vec<u32>]> {
-        let paths = self.position.paths.iter();
-        paths.map(|(key, paths)| (self.code.keys[*key].name.as_str(), paths.as_slice())).collect()
-    }
-
     /// Returns the snapshot as it is written.
     pub fn to_owned(&self) -> Snapshot {
-        let read = serde_json::to_string(self).and_then(|text| serde_json::from_str(&text));
-        read.expect("a snapshot has only texts as keys and finite numbers")
-    }
-}
-
-impl Serialize for SnapshotDraft<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (code, position) = (self.code, self.position);
+        let owned = |all: &[Activation]| targets(code, all).into_iter().map(Target::to_read).collect::<Vec<_>>();
+        let key_name = |key: usize| code.keys[key].name.clone();
+        let last = last_made(position.steps, &position.frontier, &position.parked);
         // A run that has returned takes no snapshot.
-        let Position {
-            steps,
-            made,
-            last,
-            returned_in: _,
-            frontier,
-            parked,
-            held,
-            waits,
-            taken,
-            received,
-            joins,
-            returning,
-            root,
-            branches: _,
-            suppressed,
-            limit,
-            visited,
-            below,
-            shared: _,
-            calls_left: _,
-            pauses,
-            to_pause,
-            paused_after,
-            waited,
-            paths: _,
-        } = self.position;
-        let Memory { last_error, retries, visits, previous } = root;
-        let mut map = Entries(serializer.serialize_map(None)?);
-        map.entry("steps", steps)?;
-        map.entry("last", self.name(*last))?;
-        map.entry("keys", &KeysDraft(self))?;
-        map.entry("next", &targets(self.code, frontier))?;
-        map.entry_if("last_error", last_error.is_some(), last_error)?;
-        map.entry_if("suppressed", !suppressed.is_empty(), suppressed)?;
-        map.entry_if("retries", !retries.is_empty(), retries)?;
-        map.entry_if("visits", !visits.is_empty(), &self.counts(visits))?;
-        map.entry_if("previous", !previous.is_empty(), &self.previous(root, None))?;
-        map.entry_if("limit", limit.is_some(), limit)?;
-        map.entry_if("visited", !visited.is_empty(), &self.counts(visited))?;
-        map.entry_if("below", *below > 0, below)?;
-        map.entry_if("made", *made != last_made(*steps, frontier, parked), made)?;
-        map.entry_if("parked", !parked.is_empty(), &targets(self.code, parked))?;
-        map.entry_if("held", !held.is_empty(), held)?;
-        map.entry_if("waits", !waits.is_empty(), waits)?;
-        map.entry_if("taken", !taken.is_empty(), &taken.values().collect::<Vec<_>>())?;
-        map.entry_if("received", !received.is_empty(), received)?;
-        map.entry_if("pauses", pauses.is_some(), &PausedNodes::of(self.code, pauses.as_deref()))?;
-        map.entry_if("to_pause", !to_pause.is_empty(), to_pause)?;
-        map.entry_if("paused_after", !paused_after.is_empty(), paused_after)?;
-        map.entry_if("waited", !waited.is_empty(), waited)?;
-        let fans = self.fans();
-        map.entry_if("fans", !fans.is_empty(), &fans)?;
-        map.entry_if("joins", !joins.is_empty(), &open_joins(self.code, joins))?;
-        let returning = returning.as_ref().map(|returning| targets(self.code, std::slice::from_ref(returning)));
-        map.entry_if("returning", returning.is_some(), &returning.iter().flatten().next())?;
-        let branches = self.branches();
-        map.entry_if("branches", !branches.is_empty(), &branches)?;
-        let shared = self.shared();
-        map.entry_if("shared", !shared.is_empty(), &shared)?;
-        let paths = self.paths();
-        map.entry_if("paths", !paths.is_empty(), &paths)?;
-        map.0.end()
-    }
-}
-
-/// The entries of a snapshot, of which most are left out in most runs.
-struct Entries<M>(M);
-
-impl<M: SerializeMap> Entries<M> {
-    fn entry(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) -> Result<(), M::Error> {
-        self.0.serialize_entry(name, value)
-    }
-
-    fn entry_if(&mut self, name: &'static str, is_there: bool, value: &impl Serialize) -> Result<(), M::Error> {
-        if is_there { self.entry(name, value) } else { Ok(()) }
-    }
-}
-
-struct KeysDraft<'a>(&'a SnapshotDraft<'a>);
-
-impl Serialize for KeysDraft<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let SnapshotDraft { code, state, position, run_secrets } = self.0;
-        let mut map = serializer.serialize_map(None)?;
-        for (index, key) in code.keys.iter().enumerate() {
-            let view = state.get(index);
-            match (run_secrets, code.settings.secrets.keys.get(&key.name)) {
-                _ if view.is_null() || key.is_in_memory() => {}
-                (Some(run_secrets), mask @ Some(_)) => {
-                    let place = SecretLocation::kept(position.steps, &key.name);
-                    map.serialize_entry(&key.name, &run_secrets.encrypt(mask, place, view.to_plain_value()))?;
-                }
-                _ => map.serialize_entry(&key.name, &view)?,
-            }
+        Snapshot {
+            steps: position.steps,
+            last: self.name(position.last).to_owned(),
+            keys: self.keys(),
+            next: owned(&position.frontier),
+            last_error: position.root.last_error.clone(),
+            suppressed: position.suppressed.clone(),
+            retries: position.root.retries.clone(),
+            visits: self.counts(&position.root.visits),
+            previous: self.previous(&position.root, None),
+            limit: position.limit,
+            visited: self.counts(&position.visited),
+            below: position.below,
+            made: Some(position.made).filter(|made| *made != last),
+            parked: owned(&position.parked),
+            held: position.held.clone(),
+            waits: position.waits.clone(),
+            taken: position.taken.values().cloned().collect(),
+            received: position.received.clone(),
+            pauses: PausedNodes::of(code, position.pauses.as_deref()),
+            to_pause: position.to_pause.clone(),
+            paused_after: position.paused_after.clone(),
+            waited: position.waited.clone(),
+            fans: self.fans(),
+            joins: open_joins(code, &position.joins),
+            returning: position.returning.as_ref().and_then(|at| owned(std::slice::from_ref(at)).pop()),
+            branches: self.branches(),
+            shared: position.shared.iter().map(|shared| (key_name(shared.key), shared.writes.clone())).collect(),
+            paths: position.paths.iter().map(|(key, paths)| (key_name(*key), paths.clone())).collect(),
         }
-        map.end()
     }
 }
 
@@ -303,17 +230,23 @@ impl Snapshot {
     }
 
     /// Restores a run: writes the snapshot's keys to `state`, which is that of a run about to begin, and returns the
-    /// position.
+    /// position. Without a state, the values may be encrypted.
     ///
     /// # Errors
     ///
     /// If the snapshot does not fit the graph.
-    pub fn restore(&self, code: &GraphTables, state: &mut dyn StateFields) -> Result<Position, String> {
+    pub fn restore(
+        &self,
+        code: &GraphTables,
+        state: Option<&mut (dyn StateFields + 'static)>,
+    ) -> Result<Position, String> {
         let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
-        for (key, CompiledKey { name, .. }) in code.keys.iter().enumerate() {
-            // A key that had an initial value may have been unset.
-            let value = self.keys.get(name).cloned().unwrap_or_default();
-            state.set(key, value).map_err(|error| format!("`{name}`: {error}"))?;
+        if let Some(state) = state {
+            for (key, CompiledKey { name, .. }) in code.keys.iter().enumerate() {
+                // A key that had an initial value may have been unset.
+                let value = self.keys.get(name).cloned().unwrap_or_default();
+                state.set(key, value).map_err(|error| format!("`{name}`: {error}"))?;
+            }
         }
         if let Some(name) = self.keys.keys().find(|name| code.keys.iter().all(|key| key.name != **name)) {
             return Err(format!("there is no state key `{name}`"));

@@ -66,6 +66,14 @@ impl WrittenVisit<'_> {
     }
 }
 
+impl Target<&str> {
+    /// Returns the target as it is read.
+    pub(crate) fn to_read(self) -> Target {
+        let Self { number, node, branch, fan } = self;
+        Target { number, node: node.to_owned(), branch, fan }
+    }
+}
+
 /// Returns the activations of the next step, as they are written.
 pub fn targets<'a>(graph: &'a GraphTables, frontier: &[Activation]) -> Vec<Target<&'a str>> {
     let target = |at: &Activation| Target {

@@ -14,7 +14,6 @@ use graph_engine::engine::Ended;
 use graph_engine::graph::{Asks, CompiledKey, CompiledNode, GraphTables, tables};
 use graph_engine::hooks::Control;
 use graph_engine::machine::Machine;
-use graph_engine::past::position_of;
 use graph_engine::record::{
     Calls, CompletedCalls, Done, Edit, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Take,
     TakenSignal, Visit, combines_as_recorded, retake,
@@ -760,10 +759,7 @@ impl<'m> Replayer<'m> {
 
     /// Begins at a step of another run.
     pub(super) fn begin_fork(&mut self, snapshot: &Snapshot) -> Result<(), String> {
-        self.position = match self.state.as_deref_mut() {
-            Some(state) => snapshot.restore(self.code, state)?,
-            None => position_of(snapshot, self.code)?,
-        };
+        self.position = snapshot.restore(self.code, self.state.as_deref_mut())?;
         if self.position.is_over() {
             return Err("nothing was left to do where it began".to_owned());
         }
@@ -791,7 +787,7 @@ impl<'m> Replayer<'m> {
     /// Fails unless a snapshot describes the current position and state of the run.
     pub(super) fn matches_snapshot(&self, said: &Snapshot) -> Result<(), String> {
         // A run is resumed from it.
-        let mut found = position_of(said, self.code)?;
+        let mut found = said.restore(self.code, None)?;
         let Some(state) = self.state.as_deref() else {
             // The previous results of nodes may be encrypted.
             found.root.previous.clone_from(&self.position.root.previous);

@@ -209,7 +209,8 @@ async fn begin_fork(
     let mut chain = Chain::new(run.clone());
     let at = services.clock.now();
     let start = chain.sign("start", start, at, key);
-    let snapshot = SnapshotDraft { code, state: &*state, position: &position, run_secrets: run_secrets.as_deref() };
+    let run_secrets = run_secrets.as_deref();
+    let snapshot = SnapshotDraft { code, state: &*state, position: &position, run_secrets }.to_owned();
     let mut records = vec![start, chain.sign("snapshot", snapshot, at, key)];
     if !suspended.is_empty() {
         records.push(chain.sign("calls", Calls::new(suspended), at, key));

@@ -246,7 +246,7 @@ pub fn replay(
         start.pauses = PausedNodes::default();
         position = start.begin(code, Some(&mut *state))?;
         if let Some(snapshot) = &begun {
-            position = snapshot.restore(code, &mut *state)?;
+            position = snapshot.restore(code, Some(&mut *state))?;
         }
         Ok(state)
     });
