@@ -7,18 +7,21 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use graph_model::condition::Condition;
+use graph_model::condition::{Condition, Test, When};
 use graph_model::operator::Operator;
-use graph_model::value::{Map, Value, View};
+use graph_model::path::PathNames;
+use graph_model::value::{AsView, Map, Value, View};
 use regex::{Regex, RegexBuilder};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use crate::failure::{Category, Failure};
 
 /// The longest pause that a [`Policy`] asks for, whatever its numbers and the server's header say.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// How deep `match` conditions and fallbacks may nest.
-const DEEPEST: usize = 32;
+/// How many levels a configuration may have.
+const DEEPEST: usize = 50;
 
 /// The information about a failure that patterns test.
 ///
@@ -99,7 +102,8 @@ impl Classification {
 /// let doubled = Policy::Exponential { base: 2.0, max: 60.0 };
 /// assert_eq!(doubled.delay(3, None), Duration::from_secs(16));
 /// ```
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Policy {
     /// Not at all.
@@ -108,20 +112,25 @@ pub enum Policy {
     /// `min(base * 2^attempt, max)`.
     Exponential {
         /// The pause of attempt 0.
+        #[serde(default = "base", deserialize_with = "seconds")]
         base: f64,
         /// The longest pause.
+        #[serde(default = "max", deserialize_with = "seconds")]
         max: f64,
     },
     /// Always the same time.
     Fixed {
         /// The pause.
+        #[serde(default = "delay", deserialize_with = "seconds")]
         delay: f64,
     },
     /// As long as whatever the tool called asks for, or else as the fallback says.
     UseHeader {
         /// The header's name; its value reaches the engine as [`with_retry_after`](crate::ActionError::with_retry_after).
+        #[serde(default = "header")]
         header: String,
         /// The policy that applies if nothing was asked for.
+        #[serde(default = "fallback")]
         fallback: Box<Self>,
     },
 }
@@ -146,56 +155,9 @@ impl Policy {
     /// The policy of a category that a tool stated itself, if no pattern has another.
     fn of(category: Category) -> Self {
         match category {
-            Category::Transient => Self::exponential(EXPONENTIAL_MAX),
-            Category::RateLimited => Self::use_header(),
+            Category::Transient => Self::Exponential { base: base(), max: max() },
+            Category::RateLimited => Self::UseHeader { header: header(), fallback: fallback() },
             Category::Permanent | Category::Cancelled => Self::None,
-        }
-    }
-
-    fn exponential(max: f64) -> Self {
-        Self::Exponential { base: EXPONENTIAL_BASE, max }
-    }
-
-    fn use_header() -> Self {
-        Self::UseHeader { header: HEADER.into(), fallback: Box::new(Self::exponential(FALLBACK_MAX)) }
-    }
-
-    /// Reads a `retry_policy`.
-    fn read(value: &Value, depth: usize) -> Result<Self, Wrong> {
-        let map = object(value)?;
-        let kind = text(map.get("type").ok_or_else(|| Wrong::new("it needs a `type`"))?).map_err(inside("type"))?;
-        let number = |name: &str, default: f64| {
-            let Some(value) = map.get(name) else { return Ok(default) };
-            let found = value.as_f64().filter(|number| *number >= 0.0);
-            found.ok_or_else(|| Wrong::new("it is a number of seconds, from 0").inside(name))
-        };
-        match kind {
-            "none" => only(map, &["type"]).map(|()| Self::None),
-            "exponential" => {
-                only(map, &["type", "base", "max"])?;
-                Ok(Self::Exponential { base: number("base", EXPONENTIAL_BASE)?, max: number("max", EXPONENTIAL_MAX)? })
-            }
-            "fixed" => {
-                only(map, &["type", "delay"])?;
-                Ok(Self::Fixed { delay: number("delay", FIXED_DELAY)? })
-            }
-            "use_header" => {
-                only(map, &["type", "header", "fallback"])?;
-                let header = match map.get("header") {
-                    Some(header) => text(header).map_err(inside("header"))?,
-                    None => HEADER,
-                };
-                let fallback = match map.get("fallback") {
-                    Some(_) if depth == 0 => return Err(Wrong::new("fallbacks are nested too deeply")),
-                    Some(fallback) => Self::read(fallback, depth - 1).map_err(inside("fallback"))?,
-                    None => Self::exponential(FALLBACK_MAX),
-                };
-                Ok(Self::UseHeader { header: header.into(), fallback: Box::new(fallback) })
-            }
-            other => {
-                let known = "the types are `exponential`, `fixed`, `use_header` and `none`";
-                Err(Wrong::new(format!("`{other}` is not a type of retry policy; {known}")).inside("type"))
-            }
         }
     }
 
@@ -223,12 +185,33 @@ impl Policy {
     }
 }
 
-/// The defaults of the fields of policies (R164).
-const EXPONENTIAL_BASE: f64 = 2.0;
-const EXPONENTIAL_MAX: f64 = 120.0;
-const FALLBACK_MAX: f64 = 60.0;
-const FIXED_DELAY: f64 = 60.0;
-const HEADER: &str = "retry-after";
+// The defaults of the fields of policies (R164).
+
+fn base() -> f64 {
+    2.0
+}
+
+fn max() -> f64 {
+    120.0
+}
+
+fn delay() -> f64 {
+    60.0
+}
+
+fn header() -> String {
+    "retry-after".to_owned()
+}
+
+fn fallback() -> Box<Policy> {
+    Box::new(Policy::Exponential { base: base(), max: 60.0 })
+}
+
+/// Reads a number of seconds.
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let seconds = f64::deserialize(deserializer)?;
+    if seconds >= 0.0 { Ok(seconds) } else { Err(D::Error::custom("a pause is a number of seconds, from 0")) }
+}
 
 /// Returns a number of seconds as a pause. A number that is not a length of time gives no pause, and one that is too large
 /// gives the longest.
@@ -304,7 +287,7 @@ impl ErrorPattern {
     /// If the `regex` crate rejects the expression.
     pub fn with_message(self, expression: &str) -> Result<Self, ClassifierError> {
         let test = TextTest::new(ErrorField::Message, Operator::Regex, &expression.into());
-        let test = test.map_err(|wrong| wrong.inside(&self.id).into_error())?;
+        let test = test.map_err(|reason| ClassifierError { place: self.id.clone(), reason })?;
         Ok(self.or(test))
     }
 
@@ -353,42 +336,53 @@ impl ErrorPattern {
     }
 
     /// Reads an element of `patterns`.
-    fn read(value: &Value) -> Result<Self, Wrong> {
-        let map = object(value)?;
-        let id = map.get("id").ok_or_else(|| Wrong::new("it needs an `id`"))?;
-        let id = text(id).map_err(inside("id"))?;
-        Self::read_of(id, map).map_err(inside(id))
-    }
-
-    fn read_of(id: &str, map: &Map<String, Value>) -> Result<Self, Wrong> {
-        only(map, &["id", "name", "description", "category", "retryable", "match", "retry_policy"])?;
-        let (category, retryable) = verdict(map)?;
-        let when = map.get("match").ok_or_else(|| Wrong::new("it needs a `match`: which failures it is about"))?;
-        let when = condition(when, DEEPEST).map_err(inside("match"))?;
-        let policy = policy(map)?;
-        Ok(Self { id: id.into(), category, retryable, when, policy })
+    fn read(map: Map<String, Value>) -> Result<Self, String> {
+        let read: PatternFile = serde_json::from_value(Value::Object(map)).map_err(|error| error.to_string())?;
+        let PatternFile { id, category, retryable, when, policy, .. } = read;
+        let when = When::read(when, PathNames::Known(&ErrorField::ROOTS))?;
+        let when = when.condition().try_map(&mut TextTest::of)?;
+        if matches!(when, Condition::Always) {
+            return Err("an empty `match` would match every failure".to_owned());
+        }
+        let retryable = retryable.unwrap_or_else(|| category.is_retryable());
+        Ok(Self { id, category, retryable, when, policy })
     }
 }
 
-/// Reads `category` and `retryable`.
-fn verdict(map: &Map<String, Value>) -> Result<(Category, bool), Wrong> {
-    let category = map.get("category").ok_or_else(|| Wrong::new("it needs a `category`"))?;
-    let category = text(category).map_err(inside("category"))?;
-    let category = Category::named(category).ok_or_else(|| {
-        let known = Category::ALL.map(|category| format!("`{}`", category.name())).join(", ");
-        Wrong::new(format!("`{category}` is not a category; the categories are {known}")).inside("category")
-    })?;
-    let retryable = match map.get("retryable") {
-        None => category.is_retryable(),
-        Some(Value::Bool(retryable)) => *retryable,
-        Some(_) => return Err(Wrong::new("it is `true` or `false`").inside("retryable")),
-    };
-    Ok((category, retryable))
+/// A pattern as its file has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PatternFile {
+    id: String,
+    #[serde(rename = "name")]
+    _name: Option<Value>,
+    #[serde(rename = "description")]
+    _description: Option<Value>,
+    category: Category,
+    retryable: Option<bool>,
+    /// Which failures it is about: a condition of the graph format (R76).
+    #[serde(rename = "match")]
+    when: Value,
+    #[serde(rename = "retry_policy", default)]
+    policy: Policy,
 }
 
-fn policy(map: &Map<String, Value>) -> Result<Policy, Wrong> {
-    map.get("retry_policy")
-        .map_or(Ok(Policy::None), |value| Policy::read(value, DEEPEST).map_err(inside("retry_policy")))
+/// The classification of other failures, as its file has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DefaultFile {
+    category: Category,
+    retryable: Option<bool>,
+    #[serde(rename = "retry_policy", default)]
+    policy: Policy,
+}
+
+/// A configuration. It has other fields for the use of its file.
+#[derive(Deserialize)]
+struct ClassifierFile {
+    #[serde(default)]
+    patterns: Vec<Map<String, Value>>,
+    default: Option<DefaultFile>,
 }
 
 /// The field that a test reads.
@@ -411,6 +405,8 @@ impl ErrorField {
         ("error.status_code", Self::Status),
         ("cancelled", Self::Cancelled),
     ];
+    /// What these paths begin with.
+    const ROOTS: [&'static str; 3] = ["error", "status_code", "cancelled"];
 }
 
 /// A comparison.
@@ -424,16 +420,24 @@ struct TextTest {
 }
 
 impl TextTest {
-    fn new(field: ErrorField, operator: Operator, value: &Value) -> Result<Self, Wrong> {
+    /// Reads a comparison of the graph format.
+    fn of(test: &Test) -> Result<Self, String> {
+        let path = test.path.to_string();
+        let field = ErrorField::TABLE.iter().find(|(name, _)| *name == path).ok_or_else(|| {
+            let known = ErrorField::TABLE.map(|(name, _)| format!("`{name}`")).join(", ");
+            format!("there is nothing at `{path}`; the paths are {known}")
+        })?;
+        Self::new(field.1, test.operator, &test.right)
+    }
+
+    fn new(field: ErrorField, operator: Operator, value: &Value) -> Result<Self, String> {
         let regex = match (operator, value) {
             (Operator::Regex, Value::String(expression)) => {
                 let built = RegexBuilder::new(expression).case_insensitive(true).build();
                 // The error's own text shows the expression on several lines.
-                Some(built.map_err(|error| Wrong::new(one_line(&error.to_string())))?)
+                Some(built.map_err(|error| one_line(&error.to_string()))?)
             }
-            (Operator::Regex, _) => return Err(Wrong::new("the value of `regex` is a pattern, a string")),
-            (Operator::In, Value::Array(_)) => None,
-            (Operator::In, _) => return Err(Wrong::new("the value of `in` is a list")),
+            (Operator::In, value) if !value.is_array() => return Err("the value of `in` is a list".to_owned()),
             _ => None,
         };
         Ok(Self { field, operator, value: lower_case(value), regex })
@@ -480,98 +484,12 @@ fn lower_case(value: &Value) -> Value {
     }
 }
 
-/// Reads a `match`: a condition of the graph format, on the information about a failure (R76).
-fn condition(value: &Value, depth: usize) -> Result<Condition<TextTest>, Wrong> {
-    let map = object(value)?;
-    if depth == 0 {
-        return Err(Wrong::new("it is nested too deeply"));
-    }
-    let list = |name: &str, value: &Value| {
-        let Value::Array(list) = value else { return Err(Wrong::new("it is a list of conditions").inside(name)) };
-        let conditions = list.iter().map(|value| condition(value, depth - 1)).collect::<Result<Vec<_>, Wrong>>();
-        conditions.map_err(inside(name))
-    };
-    let combined = match (map.get("any"), map.get("all"), map.get("not")) {
-        (Some(any), None, None) => Condition::Any(list("any", any)?),
-        (None, Some(all), None) => Condition::All(list("all", all)?),
-        (None, None, Some(not)) => Condition::Not(Box::new(condition(not, depth - 1).map_err(inside("not"))?)),
-        (None, None, None) => return Ok(Condition::Test(comparison(map)?)),
-        _ => return Err(Wrong::new("a condition has one of `any`, `all` and `not`")),
-    };
-    only(map, &["any", "all", "not"])?;
-    Ok(combined)
-}
-
-fn comparison(map: &Map<String, Value>) -> Result<TextTest, Wrong> {
-    let path = map.get("path").ok_or_else(|| Wrong::new("it needs `any`, `all`, `not` or `path`"))?;
-    let path = text(path).map_err(inside("path"))?;
-    only(map, &["path", "op", "operator", "value"])?;
-    let field = ErrorField::TABLE.iter().find(|(name, _)| *name == path).ok_or_else(|| {
-        let known = ErrorField::TABLE.map(|(name, _)| format!("`{name}`")).join(", ");
-        Wrong::new(format!("there is nothing at `{path}`; the paths are {known}"))
-    })?;
-    let operator = match (map.get("op"), map.get("operator")) {
-        (Some(_), Some(_)) => return Err(Wrong::new("`op` and `operator` are the same")),
-        (Some(name), None) | (None, Some(name)) => {
-            let name = text(name).map_err(inside("op"))?;
-            Operator::named(name).ok_or_else(|| Wrong::new(format!("`{name}` is not an operator")).inside("op"))?
-        }
-        (None, None) => Operator::Eq,
-    };
-    TextTest::new(field.1, operator, map.get("value").unwrap_or(&Value::Null)).map_err(inside("value"))
-}
-
 /// Why a configuration of a classifier is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read the classification of errors: {reason}{}", if self.place.is_empty() { String::new() } else { format!(", at `{}`", self.place) })]
 pub struct ClassifierError {
     place: String,
     reason: String,
-}
-
-/// A mistake in the configuration and its place, which grows from its end.
-struct Wrong {
-    place: Vec<String>,
-    reason: String,
-}
-
-impl Wrong {
-    fn new(reason: impl Into<String>) -> Self {
-        Self { place: Vec::new(), reason: reason.into() }
-    }
-
-    fn inside(mut self, place: &str) -> Self {
-        self.place.push(place.into());
-        self
-    }
-
-    fn into_error(self) -> ClassifierError {
-        let place: Vec<&str> = self.place.iter().rev().map(String::as_str).collect();
-        ClassifierError { place: place.join("."), reason: self.reason }
-    }
-}
-
-fn inside(place: &str) -> impl Fn(Wrong) -> Wrong {
-    move |wrong| wrong.inside(place)
-}
-
-fn object(value: &Value) -> Result<&Map<String, Value>, Wrong> {
-    value.as_object().ok_or_else(|| Wrong::new("it is a mapping"))
-}
-
-fn text(value: &Value) -> Result<&str, Wrong> {
-    value.as_str().ok_or_else(|| Wrong::new("it is a string"))
-}
-
-/// Refuses unknown fields: a misspelt one would have no effect.
-fn only(map: &Map<String, Value>, known: &[&str]) -> Result<(), Wrong> {
-    match map.keys().find(|key| !known.contains(&key.as_str())) {
-        None => Ok(()),
-        Some(key) => {
-            let known = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            Err(Wrong::new(format!("it has no field `{key}`; its fields are {known}")))
-        }
-    }
 }
 
 /// The patterns, in order, and the classification of failures that none of them matches.
@@ -682,29 +600,21 @@ impl Classifier {
     /// If the value has another shape, names a category, path or operator that does not exist, or has an invalid
     /// regular expression.
     pub fn overlay(mut self, value: &Value) -> Result<Self, ClassifierError> {
-        self.read(value).map_err(Wrong::into_error)?;
+        let wrong = |place: String, reason: String| ClassifierError { place, reason };
+        if !value.is_object() || !value.view().is_within(DEEPEST) {
+            return Err(wrong(String::new(), format!("it is a mapping of at most {DEEPEST} levels")));
+        }
+        let read = ClassifierFile::deserialize(value);
+        let ClassifierFile { patterns, default } = read.map_err(|error| wrong(String::new(), error.to_string()))?;
+        for (at, map) in patterns.into_iter().enumerate() {
+            let id = map.get("id").and_then(Value::as_str).map_or_else(|| at.to_string(), str::to_owned);
+            self = self.add(ErrorPattern::read(map).map_err(|reason| wrong(format!("patterns.{id}"), reason))?);
+        }
+        if let Some(DefaultFile { category, retryable, policy }) = default {
+            let retryable = retryable.unwrap_or_else(|| category.is_retryable());
+            self.otherwise = Classification { category, retryable, code: None, policy };
+        }
         Ok(self)
-    }
-
-    fn read(&mut self, value: &Value) -> Result<(), Wrong> {
-        let map = object(value)?;
-        match map.get("patterns") {
-            None => {}
-            Some(Value::Array(list)) => {
-                for (at, value) in list.iter().enumerate() {
-                    let unnamed = !value.get("id").is_some_and(Value::is_string);
-                    let read = ErrorPattern::read(value);
-                    let read = read.map_err(|wrong| if unnamed { wrong.inside(&at.to_string()) } else { wrong });
-                    let pattern = read.map_err(inside("patterns"))?;
-                    *self = std::mem::replace(self, Self::empty()).add(pattern);
-                }
-            }
-            Some(_) => return Err(Wrong::new("it is a list").inside("patterns")),
-        }
-        if let Some(default) = map.get("default") {
-            self.otherwise = object(default).and_then(otherwise).map_err(inside("default"))?;
-        }
-        Ok(())
     }
 
     /// Classifies a failure (R161).
@@ -724,13 +634,6 @@ impl Classifier {
             (None, None) => self.otherwise.clone(),
         }
     }
-}
-
-/// Reads `default`.
-fn otherwise(map: &Map<String, Value>) -> Result<Classification, Wrong> {
-    only(map, &["category", "retryable", "retry_policy"])?;
-    let (category, retryable) = verdict(map)?;
-    Ok(Classification { category, retryable, code: None, policy: policy(map)? })
 }
 
 #[cfg(test)]
@@ -900,14 +803,14 @@ mod tests {
         assert_eq!(exponential(3.0, 30.0).delay(2, Some(Duration::from_secs(5))).as_secs(), 12);
         assert_eq!(Policy::Fixed { delay: 60.0 }.delay(9, None).as_secs(), 60);
         assert_eq!(Policy::None.delay(3, Some(Duration::from_secs(5))), Duration::ZERO);
-        let header = Policy::use_header();
+        let header = Policy::of(Category::RateLimited);
         assert_eq!(header.delay(1, Some(Duration::from_secs(7))).as_secs(), 7);
         assert_eq!(header.delay(1, None).as_secs(), 4);
     }
 
     #[test]
     fn no_policy_or_server_makes_a_run_wait_forever() {
-        assert_eq!(Policy::use_header().delay(0, Some(Duration::MAX)), LONGEST_PAUSE);
+        assert_eq!(Policy::of(Category::RateLimited).delay(0, Some(Duration::MAX)), LONGEST_PAUSE);
         assert_eq!(Policy::Fixed { delay: 1e300 }.delay(0, None), LONGEST_PAUSE);
         assert_eq!(exponential(f64::NAN, f64::NAN).delay(3, None), Duration::ZERO);
         assert_eq!(exponential(0.0, 10.0).delay(u32::MAX, None), Duration::ZERO);
@@ -966,35 +869,39 @@ mod tests {
         };
         for (config, expected) in [
             (json!([]), "it is a mapping"),
-            (json!({ "patterns": {} }), "it is a list, at `patterns`"),
-            (json!({ "patterns": [{}] }), "it needs an `id`, at `patterns.0`"),
-            (json!({ "patterns": [{ "id": "a", "category": "permanent" }] }), "needs a `match`"),
-            (pattern(json!({ "category": "transcient" })), "`transcient` is not a category"),
-            (pattern(json!({ "category": "transcient" })), "at `patterns.a.category`"),
-            (pattern(json!({ "retryable": "yes" })), "it is `true` or `false`, at `patterns.a.retryable`"),
-            (pattern(json!({ "mach": {} })), "it has no field `mach`"),
-            (pattern(json!({ "match": {} })), "it needs `any`, `all`, `not` or `path`, at `patterns.a.match`"),
-            (pattern(json!({ "match": { "any": [], "all": [] } })), "one of `any`, `all` and `not`"),
-            (pattern(json!({ "match": { "path": "error.name" } })), "there is nothing at `error.name`"),
+            (json!({ "patterns": {} }), "expected a sequence"),
+            (json!({ "patterns": [{}] }), "missing field `id`, at `patterns.0`"),
+            (json!({ "patterns": [{ "id": "a", "category": "permanent" }] }), "missing field `match`, at `patterns.a`"),
+            (
+                pattern(json!({ "category": "transcient" })),
+                "unknown variant `transcient`, expected one of `permanent`, `transient`, `rate_limited`, `cancelled`",
+            ),
+            (pattern(json!({ "category": "transcient" })), "at `patterns.a`"),
+            (pattern(json!({ "retryable": "yes" })), "expected a boolean, at `patterns.a`"),
+            (pattern(json!({ "mach": {} })), "unknown field `mach`"),
+            (pattern(json!({ "match": { "value": 1 } })), "is not a condition, at `patterns.a`"),
+            (pattern(json!({ "match": {} })), "an empty `match` would match every failure"),
+            (pattern(json!({ "match": { "any": [], "all": [] } })), "a condition has `any` or `all`, not both"),
+            (pattern(json!({ "match": { "path": "error.name", "value": 1 } })), "there is nothing at `error.name`"),
             (
                 pattern(json!({ "match": { "path": "cancelled", "op": "is" } })),
-                "`is` is not an operator, at `patterns.a.match.op`",
+                "`is` is not an operator, at `patterns.a`",
             ),
             (
                 pattern(json!({ "match": { "any": [{ "path": "error.message", "op": "regex", "value": "(" }] } })),
-                "at `patterns.a.match.any.value`",
+                "unclosed group, at `patterns.a`",
             ),
             (pattern(json!({ "match": { "path": "error.message", "op": "regex", "value": "(" } })), "unclosed group"),
             (
                 pattern(json!({ "match": { "path": "error.code", "op": "in", "value": "x" } })),
                 "the value of `in` is a list",
             ),
-            (pattern(json!({ "retry_policy": { "type": "linear" } })), "`linear` is not a type of retry policy"),
+            (pattern(json!({ "retry_policy": { "type": "linear" } })), "unknown variant `linear`, expected one of"),
             (
                 pattern(json!({ "retry_policy": { "type": "fixed", "delay": -1 } })),
-                "at `patterns.a.retry_policy.delay`",
+                "a pause is a number of seconds, from 0, at `patterns.a`",
             ),
-            (json!({ "default": { "category": "none" } }), "at `default.category`"),
+            (json!({ "default": { "category": "none" } }), "unknown variant `none`"),
         ] {
             let error = Classifier::from_value(&config).unwrap_err().to_string();
             assert!(error.contains(expected), "{config}: {error}");
@@ -1008,7 +915,7 @@ mod tests {
             deep = json!({ "not": deep });
         }
         let config = json!({ "patterns": [{ "id": "a", "category": "permanent", "match": deep }] });
-        assert!(Classifier::from_value(&config).unwrap_err().to_string().contains("nested too deeply"));
+        assert!(Classifier::from_value(&config).unwrap_err().to_string().contains("of at most 50 levels"));
     }
 
     #[test]

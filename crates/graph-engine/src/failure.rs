@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// How a failure is to be treated.
 ///
 /// The example of [`ActionError`] distinguishes two categories.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Category {
     /// Trying again changes nothing.
