@@ -53,14 +53,14 @@ pub use graph_engine::tasks;
 #[doc(inline)]
 pub use graph_engine::{
     ActionError, AnswerError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken,
-    Canceller, Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, EncryptionKeyError,
-    ErrorKind, Failure, Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HasKind, HookContext, Hooks,
-    IndexMap, ItemId, KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedAnswer,
-    NamedSignal, Number, Observer, Options, OutcomeError, Pattern, PerformItems, PublicKey, RecordedOutcome,
-    ReducerError, ResumeAll, ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey,
-    SecretsError, SignalError, SignalledRun, Sleeping, StartError, StateFields, Status, Store, StoredRunError,
-    SuppressedError, SystemClock, Thread, Threads, TokioClock, ToolCaller, ToolSettings, Value, When, Worker,
-    WorkerError, WorkerOptions, WorkerStatus, recorded_outcome,
+    Canceller, Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, ErrorKind, Failure,
+    Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HasKind, HookContext, Hooks, IndexMap, ItemId, KeyError,
+    LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedAnswer, NamedSignal, Number, Observer,
+    Options, OutcomeError, Pattern, PerformItems, PublicKey, RecordedOutcome, ReducerError, ResumeAll, ResumeError,
+    Resumed, Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, SecretsError, SignalError, SignalledRun,
+    Sleeping, StartError, StateFields, Status, Store, StoredRunError, SuppressedError, SystemClock, Thread, Threads,
+    TokioClock, ToolCaller, ToolSettings, Value, When, Worker, WorkerError, WorkerOptions, WorkerStatus,
+    recorded_outcome,
 };
 #[cfg(feature = "schedules")]
 #[doc(inline)]

@@ -1,10 +1,11 @@
 //! The key that encrypts secrets in journals.
 
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use graph_model::digest::{Digest, hex};
+use graph_signing::{KeyError, read_private, write_private};
 use zeroize::Zeroizing;
 
 /// The key that encrypts the secrets of runs in journals: 256 bits. It is wiped from memory when it is dropped.
@@ -18,10 +19,7 @@ use zeroize::Zeroizing;
 /// # let path = directory.path().join("encryption.key");
 /// use graph_runtime::{EncryptionKey, Runtime};
 ///
-/// if !path.exists() {
-///     EncryptionKey::generate()?.save(&path)?;
-/// }
-/// let key = EncryptionKey::load(&path)?;
+/// let key = EncryptionKey::load_or_generate(&path)?;
 /// println!("secrets are encrypted with the key {}", key.fingerprint());
 /// let runtime = Runtime::builder().encrypt_with(key).build()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -29,43 +27,15 @@ use zeroize::Zeroizing;
 #[derive(Clone)]
 pub struct EncryptionKey(Zeroizing<[u8; 32]>);
 
-/// Why a [`EncryptionKey`] cannot be made, read or written. No variant carries any part of a key.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EncryptionKeyError {
-    /// The file cannot be read or written.
-    #[error("cannot access the encryption key {}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Others than its owner can read the file.
-    #[error("the encryption key {} can be read by others (mode {mode:04o}); run `chmod 600` on it, and replace it if anyone may have copied it", path.display())]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// The text is not a key.
-    #[error("an encryption key is written as 64 hex digits, and nothing else")]
-    NotAKey,
-    /// The operating system gave no random bytes.
-    #[error("the operating system gave no random bytes: {0}")]
-    NoRandomness(String),
-}
-
 impl EncryptionKey {
     /// Makes a new key from the operating system's random bytes.
     ///
     /// # Errors
     ///
     /// If the operating system gives no random bytes.
-    pub fn generate() -> Result<Self, EncryptionKeyError> {
+    pub fn generate() -> Result<Self, KeyError> {
         let mut bytes = Zeroizing::new([0; 32]);
-        getrandom::fill(bytes.as_mut()).map_err(|error| EncryptionKeyError::NoRandomness(error.to_string()))?;
+        getrandom::fill(bytes.as_mut()).map_err(|error| KeyError::NoRandomness(error.to_string()))?;
         Ok(Self(bytes))
     }
 
@@ -79,15 +49,15 @@ impl EncryptionKey {
     /// # Errors
     ///
     /// If it is anything but 64 hex digits.
-    pub fn from_hex(text: &str) -> Result<Self, EncryptionKeyError> {
+    pub fn from_hex(text: &str) -> Result<Self, KeyError> {
         let digits = text.trim().as_bytes();
         let mut bytes = Zeroizing::new([0; 32]);
         if digits.len() != 64 {
-            return Err(EncryptionKeyError::NotAKey);
+            return Err(KeyError::NotEncryption);
         }
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(EncryptionKeyError::NotAKey);
-            *byte = u8::try_from(digit(0)? * 16 + digit(1)?).map_err(|_| EncryptionKeyError::NotAKey)?;
+            let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(KeyError::NotEncryption);
+            *byte = u8::try_from(digit(0)? * 16 + digit(1)?).map_err(|_| KeyError::NotEncryption)?;
         }
         Ok(Self(bytes))
     }
@@ -102,14 +72,26 @@ impl EncryptionKey {
     /// # Errors
     ///
     /// If it cannot be read, can be read by others, or holds no key.
-    pub fn load(path: &Path) -> Result<Self, EncryptionKeyError> {
-        let io = |source| EncryptionKeyError::Io { path: path.to_owned(), source };
-        let file = std::fs::File::open(path).map_err(io)?;
-        refuse_exposed(path, &file.metadata().map_err(io)?)?;
-        let mut text = Zeroizing::new(String::new());
-        // The limit is longer than a key; a longer text is not a key.
-        file.take(1024).read_to_string(&mut text).map_err(io)?;
-        Self::from_hex(&text)
+    pub fn load(path: &Path) -> Result<Self, KeyError> {
+        Self::from_hex(&read_private(path)?)
+    }
+
+    /// Reads a key from its file, or makes one there if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`EncryptionKey::load`] and [`EncryptionKey::save`].
+    pub fn load_or_generate(path: &Path) -> Result<Self, KeyError> {
+        match Self::load(path) {
+            Err(KeyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                match Self::generate()?.save(path) {
+                    // Another process may be first: its key is used.
+                    Ok(()) | Err(KeyError::Exists(_)) => Self::load(path),
+                    Err(error) => Err(error),
+                }
+            }
+            loaded => loaded,
+        }
     }
 
     /// Writes the key into a new file that only its owner can read.
@@ -117,16 +99,10 @@ impl EncryptionKey {
     /// # Errors
     ///
     /// If the file exists, or cannot be written.
-    pub fn save(&self, path: &Path) -> Result<(), EncryptionKeyError> {
-        let io = |source| EncryptionKeyError::Io { path: path.to_owned(), source };
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(path).map_err(io)?;
+    pub fn save(&self, path: &Path) -> Result<(), KeyError> {
         let mut text = self.to_hex();
         text.push('\n');
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io)
+        write_private(path, &text)
     }
 
     /// Returns a fingerprint that identifies the key and reveals nothing more: 16 hex digits.
@@ -154,22 +130,6 @@ impl fmt::Debug for EncryptionKey {
     }
 }
 
-#[cfg(unix)]
-fn refuse_exposed(path: &Path, metadata: &std::fs::Metadata) -> Result<(), EncryptionKeyError> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = metadata.permissions().mode() & 0o777;
-    // A pipe or a descriptor that another process opened has no file of its own.
-    if metadata.is_file() && mode & 0o077 != 0 {
-        return Err(EncryptionKeyError::Exposed { path: path.to_owned(), mode });
-    }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn refuse_exposed(_: &Path, _: &std::fs::Metadata) -> Result<(), EncryptionKeyError> {
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,11 +141,14 @@ mod tests {
         let key = EncryptionKey::generate().unwrap();
         key.save(&path).unwrap();
         assert_eq!(EncryptionKey::load(&path).unwrap().as_bytes(), key.as_bytes());
-        assert!(matches!(key.save(&path), Err(EncryptionKeyError::Io { .. })), "a key is not overwritten");
+        assert!(matches!(key.save(&path), Err(KeyError::Exists(_))), "a key is not overwritten");
+        assert_eq!(EncryptionKey::load_or_generate(&path).unwrap().as_bytes(), key.as_bytes());
+        let other = EncryptionKey::load_or_generate(&directory.path().join("other")).unwrap();
+        assert_eq!(EncryptionKey::load(&directory.path().join("other")).unwrap().as_bytes(), other.as_bytes());
         let shown = format!("{key:?}");
         assert!(shown.contains(&key.fingerprint()) && !shown.contains(&key.to_hex()[..16]), "{shown}");
         for text in ["", "00", &"g".repeat(64), &"0".repeat(65)] {
-            assert!(matches!(EncryptionKey::from_hex(text), Err(EncryptionKeyError::NotAKey)), "{text}");
+            assert!(matches!(EncryptionKey::from_hex(text), Err(KeyError::NotEncryption)), "{text}");
         }
     }
 
@@ -197,6 +160,6 @@ mod tests {
         let path = directory.path().join("seal");
         EncryptionKey::from_bytes([7; 32]).save(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(EncryptionKey::load(&path), Err(EncryptionKeyError::Exposed { mode: 0o640, .. })));
+        assert!(matches!(EncryptionKey::load(&path), Err(KeyError::Exposed { mode: 0o640, .. })));
     }
 }

@@ -91,7 +91,7 @@ pub use answering::questions;
 pub use call::{Call, ToolSettings};
 pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
-pub use encryption_key::{EncryptionKey, EncryptionKeyError};
+pub use encryption_key::EncryptionKey;
 pub use engine::Durability;
 pub use error::{BuildError, ResumeError, RunError, StartError, StoredRunError};
 pub use failure::{ActionError, Category, Failure, LastError, SuppressedError};

@@ -91,6 +91,9 @@ pub enum KeyError {
     /// The text is not a public key in SPKI PEM.
     #[error("not an Ed25519 public key in PEM (`-----BEGIN PUBLIC KEY-----`){0}")]
     NotPublic(&'static str),
+    /// The text is not an encryption key.
+    #[error("an encryption key is written as 64 hex digits, and nothing else")]
+    NotEncryption,
     /// There is a key already, which is not overwritten.
     #[error("{} exists and is not overwritten", .0.display())]
     Exists(PathBuf),
@@ -242,14 +245,11 @@ impl SecretKey {
     ///
     /// If it does not exist, cannot be read, can be read by others, or holds no such key.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
-        let io = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
-            _ => KeyError::Io { path: path.to_owned(), source },
-        };
-        let file = fs::File::open(path).map_err(io)?;
-        refuse_exposed(path, &file.metadata().map_err(io)?)?;
-        let pem = Zeroizing::new(io::read_to_string(file.take(MOST_BYTES)).map_err(io)?);
-        Self::from_pem(&pem)
+        let read = read_private(path).map_err(|error| match error {
+            KeyError::Io { path, source } if source.kind() == io::ErrorKind::NotFound => KeyError::Missing(path),
+            error => error,
+        });
+        Self::from_pem(&read?)
     }
 
     /// Reads `private_key.pem` in `directory`, or makes the pair there if the directory has no such file.
@@ -292,11 +292,7 @@ impl SecretKey {
         }
         ignore(directory)?;
         self.save_public(directory)?;
-        let pem = self.to_pem();
-        write_new(&secret, pem.as_bytes(), 0o600).map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists => KeyError::Exists(secret.clone()),
-            _ => KeyError::Io { path: secret.clone(), source },
-        })
+        write_private(&secret, &self.to_pem())
     }
 
     /// Writes `public_key.pem` into `directory`, replacing a file that is not this key's, such as one that a crash left
@@ -402,6 +398,30 @@ fn looks_like(pem: &str) -> &'static str {
         Some(_) => ": it is PEM of something else",
         None => ": it is not PEM",
     }
+}
+
+/// Reads the file of a key, which only its owner may be able to read.
+///
+/// # Errors
+///
+/// If it cannot be read, or can be read by others.
+pub fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyError> {
+    let io = |source| KeyError::Io { path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(io)?;
+    refuse_exposed(path, &file.metadata().map_err(io)?)?;
+    Ok(Zeroizing::new(io::read_to_string(file.take(MOST_BYTES)).map_err(io)?))
+}
+
+/// Writes a key into a new file that only its owner can read.
+///
+/// # Errors
+///
+/// If the file exists, or cannot be written.
+pub fn write_private(path: &Path, text: &str) -> Result<(), KeyError> {
+    write_new(path, text.as_bytes(), 0o600).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => KeyError::Exists(path.to_owned()),
+        _ => KeyError::Io { path: path.to_owned(), source },
+    })
 }
 
 #[cfg(unix)]

@@ -26,7 +26,7 @@ pub use item::{
     Comment, ItemKind, Opened, SignError, SignatureError, Verified, normalise, open, sign, sign_json, verify,
     verify_json,
 };
-pub use key::{Fingerprint, KeyError, PublicKey, SecretKey, Signer, key_directory};
+pub use key::{Fingerprint, KeyError, PublicKey, SecretKey, Signer, key_directory, read_private, write_private};
 #[cfg(feature = "keyring")]
 pub use ring::{KeyFile, KeyFileError, KeyRing, RejectedKey};
 pub use role::is_role;

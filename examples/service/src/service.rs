@@ -1,7 +1,7 @@
 //! The runtime of the service, and its graphs.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl Service {
             // Signs the journals of runs.
             .sign_with(SecretKey::load_or_generate(&directory.join("keys"))?)
             // Encrypts secrets in them, as the token of a card.
-            .encrypt_with(encryption_key(&directory.join("encryption.key"))?)
+            .encrypt_with(EncryptionKey::load_or_generate(&directory.join("encryption.key"))?)
             // Knows the people who approve orders.
             .answer_keys(people(directory.join("people"), role_roots.clone()))
             .grants(fulfil::CAPABILITIES)?
@@ -177,12 +177,4 @@ fn people(directory: PathBuf, role_roots: BTreeSet<Fingerprint>) -> impl Fn() ->
         }
         if role_roots.is_empty() { ring } else { ring.with_role_roots(role_roots.iter().cloned()) }
     }
-}
-
-/// Loads the key that encrypts secrets, or makes it.
-fn encryption_key(path: &Path) -> Result<EncryptionKey, Error> {
-    if !path.exists() {
-        EncryptionKey::generate()?.save(path)?;
-    }
-    Ok(EncryptionKey::load(path)?)
 }
