@@ -422,3 +422,70 @@ fn an_answer_and_a_signal_with_secrets_are_shown_without_them() {
         }
     }
 }
+
+/// A graph with a secret that neither its question nor the answer has.
+const DOOR: &str = "permissions: [rye.execute.tool.rye.bash]
+config_schema:
+  type: object
+  properties: { code: { type: string, x-secret: true }, guest: { type: string } }
+  required: [code, guest]
+config:
+  start: let_in
+  nodes:
+    let_in:
+      type: interrupt
+      payload: { guest: \"${inputs.guest}\" }
+      result_schema: { type: object, properties: { decision: { enum: [approve, refuse] } }, required: [decision] }
+      next: { by: result.decision, to: { approve: open, refuse: done } }
+    open:
+      action: { item_id: rye/bash, params: { command: 'test \"$CODE\" = code-4711', env: { CODE: \"${inputs.code}\" } } }
+      next: done
+    done: { type: return, output: { guest: \"${inputs.guest}\" } }
+";
+
+/// What is not secret is read, and answered, without the key of the secrets. A command that needs the key names its own option.
+#[test]
+fn a_question_without_secrets_needs_no_key_of_the_secrets() {
+    let place = Place::with_graph(DOOR);
+    place.write("code.txt", "code-4711");
+    assert_eq!(place.graph(&["keys", "encryption", "seal.key"]).code, 0);
+    let begin = ["--secret", "code=file:code.txt", "--input", "guest=Ann", "--store", "runs.db", "--run-id", "r"];
+    let ran = place.run(&[&begin[..], &["--encryption-key", "seal.key"]].concat());
+    assert_eq!(ran.code, 4, "{}{}", ran.out, ran.err);
+    let approve = r#"{"decision": "approve"}"#;
+    for (reads, expected) in [
+        (&["inbox"][..], "Ann"),
+        (&["inbox", "--json"], "\"guest\": \"Ann\""),
+        (&["runs"], "waiting"),
+        (&["show", "r"], "let_in (waits)"),
+        (&["show", "r", "--json"], "\"let_in\""),
+        (&["show", "r", "--step", "0"], "\"code\": \"[secret]\""),
+        (&["diff", "r", "0", "0"], ""),
+        (&["stats"], ""),
+        (&["verify-run", "r"], "encrypted values were not computed again"),
+        (&["attest", "r"], "payloadType"),
+        (&["answer", "r"], "\"guest\": \"Ann\""),
+        (&["answer", "r", "--json", approve, "--print"], "payloadType"),
+    ] {
+        let ran = place.stored(reads);
+        assert!(ran.code == 0 && ran.out.contains(expected), "{reads:?}: {}{}", ran.out, ran.err);
+        assert!(!ran.out.contains("4711"), "{reads:?}: {}", ran.out);
+    }
+    let answered = place.stored(&["answer", "r", "--json", approve]);
+    assert_eq!(result(&answered)["result"], "accepted", "{}", answered.err);
+    for needs in [
+        &["run", "graphs/g.yaml", "--resume", "r"][..],
+        &["edit", "r", "--by", "ann", "--why", "a test", "--set", "x=1"],
+        &["fork", "r"],
+        &["replay", "r", "--graph", "graphs/g.yaml"],
+        &["run", "graphs/g.yaml", "--resume", "r", "--node", "open"],
+        &["work", "graphs/g.yaml", "--until-idle"],
+    ] {
+        let ran = place.stored(needs);
+        let said = format!("{}{}", ran.out, ran.err);
+        assert!(ran.code != 0 && said.contains("--encryption-key FILE"), "{needs:?}: {said}");
+        assert!(!said.contains("encrypt_with") && !said.contains("EncryptionKey::"), "{needs:?}: {said}");
+    }
+    let resumed = place.stored(&["run", "graphs/g.yaml", "--resume", "r", "--encryption-key", "seal.key"]);
+    assert_eq!(result(&resumed)["output"], json!({"guest": "Ann"}), "{}", resumed.err);
+}

@@ -718,7 +718,7 @@ fn a_secret_comes_from_a_file_and_is_shown_nowhere() {
     let again = place.run(&[resume.as_slice(), &["--encryption-key", "encryption.key"]].concat());
     assert_eq!((again.code, &again.result()["output"]), (0, &expected), "{}", again.err);
     let other = place.run(&[resume.as_slice(), &["--encryption-key", "other.key"]].concat());
-    assert!(other.code == 3 && other.error().contains("its secrets are encrypted with the key"), "{}", other.out);
+    assert!(other.code == 3 && other.error().contains("are encrypted with the key"), "{}", other.out);
     let without = place.run(&resume);
     assert!(without.code == 3 && without.error().contains("`--encryption-key FILE`"), "{}", without.out);
 }
