@@ -37,8 +37,10 @@
 #[cfg(feature = "dynamic")]
 pub mod dynamic;
 mod main_error;
+pub mod versions;
 
 pub use main_error::MainError;
+pub use versions::{VersionError, Versions};
 
 #[cfg(feature = "progress")]
 pub use graph_engine::Progress;

@@ -28,6 +28,7 @@ use crate::signal;
 use crate::signed_answer::{decoded, encoded};
 use crate::step::{CONTINUE, Escalation, OpenWait, Position, graph_inside};
 use crate::store::{Inbox, ReceivedSignal, Wait};
+use crate::versions::{older_that, version};
 
 pub use crate::signed_answer::{Answerer, ShownAnswer, SignedAnswer};
 
@@ -150,6 +151,8 @@ pub struct Question {
     start: Digest,
     graph: String,
     digest: Digest,
+    /// The digest of the graph under which the run is read, or under which the nested run is that asks.
+    under: Digest,
     /// Whether a hook asks to release the visit, so that the only answer is [`CONTINUE`].
     is_escalation: bool,
 }
@@ -437,12 +440,13 @@ impl Question {
             start: address.start,
             graph: code.id.to_string(),
             digest,
+            under: code.digest,
             is_escalation: open.opened.escalated.is_some(),
         })
     }
 
     /// Returns a question of a nested run, which is a wait of a run that is not nested.
-    pub(crate) fn of_inner(wait: &Wait, run: &RunId, start: Digest) -> Option<Self> {
+    fn of_inner(wait: &Wait, run: &RunId, start: Digest, under: Digest) -> Option<Self> {
         let (ask, graph) = (wait.ask.as_ref()?, wait.graph.as_ref()?);
         Some(Self {
             run: run.clone(),
@@ -456,6 +460,7 @@ impl Question {
             start,
             graph: graph.id.clone(),
             digest: graph.digest,
+            under,
             is_escalation: false,
         })
     }
@@ -469,7 +474,7 @@ impl Question {
     /// graph that the run began under.
     pub(crate) fn all(code: &GraphTables, position: &Position, address: &Address, digest: Digest) -> Vec<Self> {
         let own = |open: &OpenWait| Self::open(code, position, address, digest, &open.id());
-        let inner = |wait: &Wait| Self::of_inner(wait, &address.run, address.start);
+        let inner = |wait: &Wait| Self::of_inner(wait, &address.run, address.start, code.digest);
         let inside = |open: &OpenWait| open.opened.inside.iter().filter_map(inner).collect::<Vec<_>>();
         position.waits.iter().flat_map(|open| own(open).into_iter().chain(inside(open))).collect()
     }
@@ -499,6 +504,7 @@ impl Question {
 
     /// Calls a function with the graph that asks: that of the run, or of a run inside it.
     fn in_asking<T>(&self, machine: &dyn Machine, read: impl FnOnce(&dyn Machine) -> T) -> T {
+        let machine = version(machine, older_that(machine, |graph| graph.digest() == self.under));
         let inner = (self.graph != tables(machine.graph()).id.as_str()).then(|| graph_inside(machine, &self.graph));
         read(inner.as_ref().and_then(Option::as_deref).unwrap_or(machine))
     }

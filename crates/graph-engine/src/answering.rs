@@ -18,7 +18,7 @@ use crate::error::StoredRunError;
 use crate::graph::tables;
 use crate::machine::Machine;
 use crate::payload::{EncryptedValue, payload, same_statement};
-use crate::record::{Entry, JournalError, SignedRecord, VerifiedJournal};
+use crate::record::{Entry, JournalError, SignedRecord, VerifiedJournal, verified_start};
 use crate::replay::follow;
 use crate::resume::read_journal;
 use crate::runtime::Runtime;
@@ -27,8 +27,9 @@ use crate::signal::{JournalKeys, Receives, read, sealing};
 use crate::step::{graph_inside, nested_at};
 use crate::store::{Inbox, Received, ReceivedSignal, Signal, Store, StoreError};
 
-/// The questions of a run that are open, and the link of its first record.
-struct OpenQuestions {
+/// The questions of a run that are open, the version of its graph, and the link of its first record.
+struct OpenQuestions<'m> {
+    machine: &'m dyn Machine,
     start: Digest,
     open: Vec<Question>,
 }
@@ -96,7 +97,7 @@ impl Runtime {
         let (store, _) = self.inner.stored()?;
         let Some(keys) = &self.inner.answer_keys else { return Err(AnswerError::NoKeys) };
         let wait = Question::wait_in(envelope, run)?;
-        let OpenQuestions { start, open } = self.inner.asked(graph, run).await?;
+        let OpenQuestions { machine: graph, start, open } = self.inner.asked(graph, run).await?;
         let Some(question) = open.iter().find(|question| question.wait == wait) else {
             return self.inner.was_taken(&**store, run, &wait, envelope, &open).await;
         };
@@ -107,7 +108,7 @@ impl Runtime {
             Some(mask) => {
                 let asking = nested_at(run, address::split(&question.wait).0);
                 let asking = asking.unwrap_or_else(|| run.clone());
-                let start = self.inner.start_of(tables(machine.graph()), &asking).await?;
+                let start = self.inner.start_of(machine, &asking).await?;
                 let key = self.inner.key_of_secrets(machine, &asking, &start)?;
                 Some(AnswerSecrets { mask, key })
             }
@@ -137,14 +138,19 @@ pub fn questions(
 }
 
 /// Reads the questions of a run. Its secrets stay encrypted: people are shown none of them.
-fn asked(
-    machine: &dyn Machine,
+fn asked<'m>(
+    machine: &'m dyn Machine,
     run: &RunId,
     signed: &[SignedRecord],
     key: &PublicKey,
-) -> Result<OpenQuestions, StoredRunError> {
-    let (code, misfit) = (tables(machine.graph()), StoredRunError::journal(run));
-    let journal = read_journal(code, run, signed, key, None, false)?;
+) -> Result<OpenQuestions<'m>, StoredRunError> {
+    let misfit = StoredRunError::journal(run);
+    let machine = match machine.older() {
+        [] => machine,
+        _ => verified_start(run, signed, key).map_err(&misfit)?.version_of(machine),
+    };
+    let code = tables(machine.graph());
+    let journal = read_journal(machine, run, signed, key, None, false)?;
     if let Some(parent) = &journal.start.parent {
         return Err(StoredRunError::Inside { run: run.clone(), outer: parent.run.clone() });
     }
@@ -157,7 +163,7 @@ fn asked(
             Question::all(code, &position, &Address::of_run(run.clone(), start), journal.start.digest)
         }
     };
-    Ok(OpenQuestions { start, open })
+    Ok(OpenQuestions { machine, start, open })
 }
 
 /// Receives the answers to a question.
@@ -322,7 +328,7 @@ impl AnswerReceiver<'_> {
 
 impl RuntimeServices {
     /// Reads the questions of a run that are open.
-    async fn asked(&self, machine: &dyn Machine, run: &RunId) -> Result<OpenQuestions, StoredRunError> {
+    async fn asked<'m>(&self, machine: &'m dyn Machine, run: &RunId) -> Result<OpenQuestions<'m>, StoredRunError> {
         let (store, key) = self.stored()?;
         asked(machine, run, &store.load(run).await?, &key.public())
     }

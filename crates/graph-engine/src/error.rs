@@ -7,12 +7,13 @@ use graph_model::timestamp;
 use graph_model::value::{Mismatch, Value};
 
 use crate::failure::Failure;
-use crate::graph::GraphTables;
 use crate::kind::{ErrorKind, HasKind};
+use crate::machine::Machine;
 use crate::record::{JournalError, Start};
 use crate::run_secrets::SecretsError;
 use crate::step::{too_many_nested_steps, too_many_visits};
 use crate::store::{StoreError, Wait};
+use crate::versions::shown;
 
 /// Why a runtime cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -121,8 +122,8 @@ impl StoredRunError {
     }
 
     /// Makes the error of a run that does not continue under a graph. `gone` are its nodes that the graph does not have.
-    pub(crate) fn another_graph(run: &RunId, start: &Start, code: &GraphTables, gone: Vec<String>) -> Self {
-        Self::AnotherGraph { run: run.clone(), expected: code.shown(), found: start.shown_graph(), gone }
+    pub(crate) fn another_graph(run: &RunId, start: &Start, machine: &dyn Machine, gone: Vec<String>) -> Self {
+        Self::AnotherGraph { run: run.clone(), expected: shown(machine), found: start.shown_graph(), gone }
     }
 
     /// Fails unless the secrets of a run are encrypted with the key of a fingerprint.

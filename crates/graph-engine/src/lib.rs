@@ -66,6 +66,7 @@ pub mod store;
 pub mod tasks;
 pub mod threads;
 pub mod tool_caller;
+pub mod versions;
 pub mod wait;
 mod worker;
 

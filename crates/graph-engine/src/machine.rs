@@ -133,6 +133,14 @@ pub trait Machine: Send + Sync + 'static {
     fn missing_reducers(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// Returns the older versions of the graph, if the machine stands for them too. What takes a run and this machine uses the version
+    /// that the run began under; new runs begin under the machine itself. All have one id, and no two of them one meaning.
+    ///
+    /// `Versions` of `graph-runtime` is such a machine.
+    fn older(&self) -> &[Arc<dyn Machine>] {
+        &[]
+    }
 }
 
 /// Says that a graph has no signal, or no interrupt, with that name.
@@ -160,6 +168,17 @@ pub trait Graph: Machine {
     ///
     /// If the value is not of the type that the graph returns there, or no run ends there.
     fn output(&self, node: &str, value: Value) -> Result<Self::Output, Mismatch>;
+
+    /// As [`Graph::output`], of a run that is under one of the [older versions](Machine::older), by its index, or under the graph
+    /// itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Graph::output`].
+    fn output_of(&self, older: Option<usize>, node: &str, value: Value) -> Result<Self::Output, Mismatch> {
+        let _ = older;
+        self.output(node, value)
+    }
 }
 
 /// The nodes of a graph as an enum, which generated code has.

@@ -11,7 +11,6 @@ use crate::observer::{Event, notify};
 use crate::record::{End, VerifiedJournal};
 use crate::replay::{add_up, result_of};
 use crate::run::{Finished, Run};
-use crate::run_secrets::RunSecrets;
 use crate::runtime::{Options, Runtime};
 use crate::signal::unread;
 use crate::status::Status;
@@ -20,6 +19,7 @@ use crate::store::{
     Holder, Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, WaitFilter, WaitPage, Within,
     all_runs,
 };
+use crate::versions::version;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use graph_model::name::RunId;
@@ -189,16 +189,16 @@ impl Runtime {
     ) -> BoxFuture<'a, Result<RunOutcome<G::Output>, OutcomeError>> {
         Box::pin(async move {
             let ((store, _), misfit) = (self.inner.stored()?, StoredRunError::journal(run));
-            let code = tables(graph.graph());
-            let run_secrets = RunSecrets::open(code, run, self.inner.encryption_key.as_ref(), true)?;
-            let signed = store.load(run).await?;
-            let journal = self.inner.read_journal(code, run, &signed, run_secrets.as_deref())?;
-            if let Some(ended) = result_of(code, graph, &journal, self.inner.keeps_history).map_err(&misfit)? {
-                let finished = ended.read(run.clone(), |node, value| graph.output(node, value));
+            let older = self.inner.older_of(graph, run).await?;
+            let machine = version(graph, older);
+            let code = tables(machine.graph());
+            let journal = self.inner.journal_of(machine, run).await?;
+            if let Some(ended) = result_of(code, machine, &journal, self.inner.keeps_history).map_err(&misfit)? {
+                let finished = ended.read(run.clone(), |node, value| graph.output_of(older, node, value));
                 let finished = finished.map_err(|mismatch| OutcomeError::Output { run: run.clone(), mismatch })?;
                 return Ok(RunOutcome::Done(Box::new(finished)));
             }
-            let replayed = add_up(code, graph, &journal).map_err(misfit)?;
+            let replayed = add_up(code, machine, &journal).map_err(misfit)?;
             let at = replayed.position.open().map(|at| code.node(at.node).name.clone()).collect();
             let (nodes, steps) = (at, replayed.position.steps);
             Ok(match journal.end() {
@@ -274,8 +274,7 @@ impl Runtime {
     }
 
     /// Resumes the runs that were stopped before they had ended, for example by a crash or a [shutdown](Runtime::shutdown).
-    /// A program calls it when it starts. For each run, `graph` returns the graph to resume it with, such as the one of
-    /// several versions that it [is under](RunSummary::is_under); `None` leaves the run alone.
+    /// A program calls it when it starts. For each run, `graph` returns the graph to resume it with; `None` leaves the run alone.
     ///
     /// Runs that somebody holds are skipped, also if they are leased meanwhile, so processes that call this at the same time
     /// share the runs. Returns one answer for each of the others, in the store's order; a run whose graph was changed is one

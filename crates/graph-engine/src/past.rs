@@ -70,7 +70,7 @@ pub enum Seen {
 }
 
 impl<'m> Past<'m> {
-    /// Verifies a journal and begins at its start.
+    /// Verifies a journal and begins at its start, under the version of the graph that the run is under.
     pub fn open(
         machine: &'m dyn Machine,
         run: &RunId,
@@ -78,9 +78,10 @@ impl<'m> Past<'m> {
         key: &PublicKey,
         encryption_key: Option<&EncryptionKey>,
     ) -> Result<Self, JournalError> {
-        let code = tables(machine.graph());
         let verified = VerifiedJournal::new(run, records, key)?;
         let (started, mut start) = verified.start()?;
+        let machine = start.version_of(machine);
+        let code = tables(machine.graph());
         if !start.is_under(code) {
             let (found, expected) = ((&start.graph, start.digest), (&code.id, code.digest));
             let found = format!("`{}` ({})", found.0, found.1);

@@ -12,7 +12,7 @@ use crate::call::Parent;
 use crate::cipher;
 use crate::encryption_key::EncryptionKey;
 use crate::error::{StartError, StoredRunError};
-use crate::graph::{GraphTables, tables};
+use crate::graph::tables;
 use crate::machine::{Graph, Machine};
 use crate::payload::{EncryptedValue, payload};
 use crate::record::{JournalError, VerifiedJournal};
@@ -24,6 +24,7 @@ use crate::signal::{NamedSignal, SignalError, conforming, sealing};
 use crate::status::Status;
 use crate::step::{graph_inside, nested_at};
 use crate::store::{Received, SealSignal, Signal, StoreError, Wait, all_waits};
+use crate::versions::version;
 
 /// Whether a text can be the id of a signal. It is seen by people, as a node's name is, and is not the id of an answer.
 fn is_id(id: &str) -> bool {
@@ -78,18 +79,19 @@ impl Runtime {
         if !is_id(&id) {
             return Err(SignalError::Id { id });
         }
+        let graph = version(graph, self.inner.older_of(graph, run).await?);
         let (path, own) = address::split(&signal.name);
         let mut ended = None;
         let (payload, start) = match path {
             "" => {
                 self.inner.may_signal(graph, own)?;
                 let value = conforming(graph, own, signal.value)?;
-                let start = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
+                let start = self.inner.start_of_outermost(graph, run).await?;
                 let receiver = Receiver { run: run.clone(), machine: graph, start: &start };
                 (self.inner.payload_for(&receiver, run, (&signal.name, &id), &value)?, start.link)
             }
             path => {
-                let outermost = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
+                let outermost = self.inner.start_of_outermost(graph, run).await?;
                 let (inner, status, machine, start) = self.inner.receiver(graph, run, path).await?;
                 self.inner.may_signal(&*machine, own)?;
                 let value = conforming(&*machine, own, signal.value)?;
@@ -141,7 +143,8 @@ impl Runtime {
     /// the store cannot be written. Visits that were released before the error stay so.
     pub async fn release<G: Machine>(&self, graph: &G, run: &RunId) -> Result<Vec<Wait>, SignalError> {
         let (store, key) = self.inner.stored()?;
-        let FirstRecord { link: start, .. } = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
+        let graph = version(graph, self.inner.older_of(graph, run).await?);
+        let FirstRecord { link: start, .. } = self.inner.start_of_outermost(graph, run).await?;
         let mut released = Vec::new();
         for wait in all_waits(&**store, run).await?.into_iter().filter(Wait::is_pause) {
             let signal = Signal::new(wait.id.as_str(), wait.id.as_str(), payload(&Value::Null));
@@ -201,15 +204,13 @@ impl Runtime {
         id: impl Into<String>,
     ) -> Result<SignalledRun<G::Output>, SignalError> {
         let (signal, id) = (signal.into(), id.into());
-        if !is_id(&id) {
-            return Err(SignalError::Id { id });
-        }
-        self.inner.may_signal(graph, &signal.name)?;
-        conforming(graph, &signal.name, signal.value.clone())?;
         match self.signal(graph, run, signal.clone(), id.clone()).await {
             Err(SignalError::Stored(StoredRunError::Store(StoreError::NotFound(_)))) => {}
             received => return received.map(|received| SignalledRun { started: None, received }),
         }
+        // The run begins under the newest version.
+        self.inner.may_signal(graph, &signal.name)?;
+        conforming(graph, &signal.name, signal.value.clone())?;
         let started = match self.start_as(run.clone(), graph.clone(), inputs).await {
             Ok(started) => Some(started),
             // Another sender was faster.
@@ -249,7 +250,7 @@ impl RuntimeServices {
             found => found?,
         };
         let machine = graph_inside(graph, &found.graph).ok_or_else(nobody)?;
-        let start = self.start_of(tables(machine.graph()), &inner).await?;
+        let start = self.start_of(&*machine, &inner).await?;
         Ok((inner, found.status, machine, start))
     }
 
@@ -294,21 +295,21 @@ impl RuntimeServices {
     /// # Errors
     ///
     /// If there is no such run, its journal cannot be verified, or it is another graph's.
-    pub(crate) async fn start_of(&self, code: &GraphTables, run: &RunId) -> Result<FirstRecord, StoredRunError> {
+    pub(crate) async fn start_of(&self, machine: &dyn Machine, run: &RunId) -> Result<FirstRecord, StoredRunError> {
         let (store, key) = self.stored()?;
         let (signed, misfit) = (store.load(run).await?, StoredRunError::journal(run));
         let verified = VerifiedJournal::new(run, &signed, &key.public()).map_err(&misfit)?;
         let (_, start) = verified.start().map_err(&misfit)?;
-        if !start.is_under(code) {
-            return Err(StoredRunError::another_graph(run, &start, code, Vec::new()));
+        if !start.is_under(tables(machine.graph())) {
+            return Err(StoredRunError::another_graph(run, &start, machine, Vec::new()));
         }
         let link = verified.chain().start().ok_or_else(|| misfit(JournalError::Empty))?;
         Ok(FirstRecord { link, parent: start.parent, encryption_key: start.encryption_key })
     }
 
     /// Reads the first record of a run that is not nested.
-    async fn start_of_outermost(&self, code: &GraphTables, run: &RunId) -> Result<FirstRecord, StoredRunError> {
-        match self.start_of(code, run).await? {
+    async fn start_of_outermost(&self, machine: &dyn Machine, run: &RunId) -> Result<FirstRecord, StoredRunError> {
+        match self.start_of(machine, run).await? {
             FirstRecord { parent: Some(parent), .. } => {
                 Err(StoredRunError::Inside { run: run.clone(), outer: parent.run })
             }

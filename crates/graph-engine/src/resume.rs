@@ -16,6 +16,7 @@ use crate::start::EngineParts;
 use crate::status::Status;
 use crate::step::state_value;
 use crate::store::{Inbox, Lease, Store, StoreError, Wait, WaitChanges};
+use crate::versions::shown;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,14 +27,14 @@ use graph_signing::PublicKey;
 
 /// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
 pub(crate) fn read_journal(
-    code: &GraphTables,
+    machine: &dyn Machine,
     run: &RunId,
     signed: &[SignedRecord],
     key: &PublicKey,
     run_secrets: Option<&RunSecrets>,
     keeps_history: bool,
 ) -> Result<Journal, StoredRunError> {
-    let misfit = StoredRunError::journal(run);
+    let (code, misfit) = (tables(machine.graph()), StoredRunError::journal(run));
     let verified = VerifiedJournal::new(run, signed, key).map_err(&misfit)?;
     // Texts that were secret before the last snapshot still are.
     let reads_all = keeps_history || run_secrets.is_some();
@@ -41,7 +42,7 @@ pub(crate) fn read_journal(
     let mut journal = journal.map_err(&misfit)?;
     if !journal.start.is_under(code) {
         let gone = gone(code, &Journal::verify(run, signed, key).map_err(&misfit)?);
-        return Err(StoredRunError::another_graph(run, &journal.start, code, gone));
+        return Err(StoredRunError::another_graph(run, &journal.start, machine, gone));
     }
     if let Some(run_secrets) = run_secrets {
         let found = journal.start.encryption_key.as_ref();
@@ -89,19 +90,26 @@ impl RuntimeServices {
     /// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
     pub(crate) fn read_journal(
         &self,
-        code: &GraphTables,
+        machine: &dyn Machine,
         run: &RunId,
         signed: &[SignedRecord],
         run_secrets: Option<&RunSecrets>,
     ) -> Result<Journal, StoredRunError> {
         let (_, key) = self.stored()?;
-        read_journal(code, run, signed, &key.public(), run_secrets, self.keeps_history)
+        read_journal(machine, run, signed, &key.public(), run_secrets, self.keeps_history)
+    }
+
+    /// Reads the journal of a run of a graph, with its secrets.
+    pub(crate) async fn journal_of(&self, machine: &dyn Machine, run: &RunId) -> Result<Journal, StoredRunError> {
+        let secrets = RunSecrets::open(tables(machine.graph()), run, self.encryption_key.as_ref(), true)?;
+        let signed = self.stored()?.0.load(run).await?;
+        self.read_journal(machine, run, &signed, secrets.as_deref())
     }
 
     /// Lets a fork know the texts that were secret in the run where it began, as far as the store has that run.
     async fn learn_origin(
         &self,
-        code: &GraphTables,
+        machine: &dyn Machine,
         run_secrets: &RunSecrets,
         journal: &Journal,
     ) -> Result<(), StoreError> {
@@ -111,10 +119,10 @@ impl RuntimeServices {
                 Err(StoreError::NotFound(_)) => return Ok(()),
                 signed => signed?,
             };
-            let opened = RunSecrets::open(code, &origin, self.encryption_key.as_ref(), true);
+            let opened = RunSecrets::open(tables(machine.graph()), &origin, self.encryption_key.as_ref(), true);
             let Ok(Some(secrets)) = opened else { return Ok(()) };
             let unread = |error| tracing::warn!(%origin, %error, "a fork does not know the secrets of its origin");
-            let read = self.read_journal(code, &origin, &signed, Some(&secrets)).map_err(unread);
+            let read = self.read_journal(machine, &origin, &signed, Some(&secrets)).map_err(unread);
             from = read.ok().and_then(|journal| Some(journal.start.from?.run));
             run_secrets.learn_from(&secrets);
         }
@@ -220,7 +228,7 @@ impl RuntimeServices {
         self.can_wait(&*machine, &begin).await?;
         let run_secrets = RunSecrets::open(code, run, self.encryption_key.as_ref(), true)?;
         let read = |signed: &[SignedRecord]| {
-            let journal = self.read_journal(code, run, signed, run_secrets.as_deref())?;
+            let journal = self.read_journal(&*machine, run, signed, run_secrets.as_deref())?;
             // A nested run continues with its parent, which has its limits (R167).
             match &journal.start.parent {
                 parent if *parent == begin.parent => Ok(journal),
@@ -257,7 +265,7 @@ impl RuntimeServices {
             return Ok(Taken::Waiting(Box::new(waiting)));
         }
         if let Some(run_secrets) = &run_secrets {
-            self.learn_origin(code, run_secrets, &journal).await?;
+            self.learn_origin(&*machine, run_secrets, &journal).await?;
         }
         verify_waiting(&machine, run, &replayed.position, &**store, &public, encryption_key).await?;
         verify_inside(&machine, run, &signed, &replayed.done, &**store, &public, encryption_key).await?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use graph_model::name::RunId;
 use graph_model::secret::Secret;
@@ -60,7 +60,7 @@ type Reading<O> = Box<dyn FnOnce(&str, Value) -> Result<O, Mismatch> + Send + Sy
 
 impl<O> fmt::Debug for Run<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("id", &self.id).field("work", &self.work).finish_non_exhaustive()
+        f.debug_struct("Run").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
@@ -112,7 +112,6 @@ impl Canceller {
     }
 }
 
-#[derive(Debug)]
 pub(crate) enum Work {
     Running(Task),
     Ended(Result<Box<Ended>, Box<RunError>>),
@@ -190,13 +189,20 @@ impl<O: AsView> Finished<O> {
     }
 }
 
-fn reading<G: Graph>(graph: Arc<G>) -> Reading<G::Output> {
-    Box::new(move |node, value| graph.output(node, value))
+fn reading<G: Graph>(graph: Arc<G>, older: Option<usize>) -> Reading<G::Output> {
+    Box::new(move |node, value| graph.output_of(older, node, value))
 }
 
 impl<O> Run<O> {
-    pub(crate) fn of<G: Graph<Output = O>>(graph: Arc<G>, id: RunId, stop: Stop, work: Work) -> Self {
-        let read = Some(reading(graph));
+    /// The run of a graph, under the graph itself or one of its older versions.
+    pub(crate) fn of<G: Graph<Output = O>>(
+        graph: Arc<G>,
+        older: Option<usize>,
+        id: RunId,
+        stop: Stop,
+        work: Work,
+    ) -> Self {
+        let read = Some(reading(graph, older));
         Self {
             id,
             stop,
@@ -272,10 +278,9 @@ impl<O> Future for Run<O> {
         let id = run.id.clone();
         let stopped = |reason: String| Err(RunError::Stopped { run: id, reason });
         let ended = match &mut run.work {
-            Work::Running(task) => match Pin::new(task).poll(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(ended) => ended.unwrap_or_else(|error| stopped(error.to_string())),
-            },
+            Work::Running(task) => {
+                ready!(Pin::new(task).poll(context)).unwrap_or_else(|error| stopped(error.to_string()))
+            }
             Work::Ended(_) | Work::Gone => match std::mem::replace(&mut run.work, Work::Gone) {
                 Work::Ended(ended) => ended.map(|ended| *ended).map_err(|error| *error),
                 _ => stopped("its result was given before".to_owned()),

@@ -23,6 +23,7 @@ use crate::status::Status;
 use crate::step::PausedNodes;
 use crate::store::{Store, StoreError};
 use crate::threads::Threads;
+use crate::versions::{kept_version, version};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -418,7 +419,7 @@ impl Runtime {
             #[cfg(feature = "events")]
             let events = runtime.run_events();
             let task = runtime.launch(begin, Arc::clone(&graph) as _, inputs).await?;
-            let run = Run::of(graph, run, stop, Work::Running(task));
+            let run = Run::of(graph, None, run, stop, Work::Running(task));
             #[cfg(feature = "events")]
             let run = run.with_events(events);
             Ok(run)
@@ -517,8 +518,10 @@ impl Runtime {
             let stop = begin.stop.clone();
             #[cfg(feature = "events")]
             let events = runtime.run_events();
-            let work = runtime.relaunch(begin, Arc::clone(&graph) as _).await?;
-            let run = Run::of(graph, run, stop, work);
+            let failed = |source| ResumeError::Store { run: run.clone(), source };
+            let older = runtime.inner.older_of(&*graph, &run).await.map_err(failed)?;
+            let work = runtime.relaunch(begin, kept_version(Arc::clone(&graph) as _, older)).await?;
+            let run = Run::of(graph, older, run, stop, work);
             #[cfg(feature = "events")]
             let run = run.with_events(events);
             Ok(run)
@@ -551,7 +554,10 @@ impl Runtime {
         let begin = self.begin_with(run.clone(), Options::default());
         let _pass = self.inner.gate.enter(run, &begin.stop).ok_or(StartError::ShutDown)?;
         let span = run_span(run, &tables(graph.graph()).id);
-        match self.inner.take_up(begin, Arc::new(graph), &mut None).instrument(span).await? {
+        let failed = |source| ResumeError::Store { run: run.clone(), source };
+        let older = self.inner.older_of(&graph, run).await.map_err(failed)?;
+        let machine = kept_version(Arc::new(graph), older);
+        match self.inner.take_up(begin, machine, &mut None).instrument(span).await? {
             Taken::Ended(ended) => Ok(ended.status),
             Taken::Waiting(_) => Ok(Status::Waiting),
             // The lease is given back.
@@ -602,7 +608,7 @@ impl Runtime {
         late
     }
 
-    /// Fails if this runtime would refuse every run of a graph: because a capability, an environment variable, a tool, the store
+    /// Fails if this runtime would refuse every run of a graph, or of one of its older versions: because a capability, an environment variable, a tool, the store
     /// in which it waits or the key that encrypts secrets is missing. It starts nothing.
     ///
     /// ```
@@ -618,15 +624,18 @@ impl Runtime {
     ///
     /// The first reason.
     pub fn admits<G: Graph>(&self, graph: &G) -> Result<(), StartError> {
-        let code = tables(graph.graph());
-        allowed(graph, std::slice::from_ref(&self.inner.grants))?;
-        self.inner.has_store_for(graph)?;
-        RunSecrets::open(
-            code,
-            &self.inner.new_id(code)?,
-            self.inner.encryption_key.as_ref(),
-            self.inner.store.is_some(),
-        )?;
+        for older in std::iter::once(None).chain((0..graph.older().len()).map(Some)) {
+            let machine = version(graph, older);
+            let code = tables(machine.graph());
+            allowed(machine, std::slice::from_ref(&self.inner.grants))?;
+            self.inner.has_store_for(machine)?;
+            RunSecrets::open(
+                code,
+                &self.inner.new_id(code)?,
+                self.inner.encryption_key.as_ref(),
+                self.inner.store.is_some(),
+            )?;
+        }
         Ok(())
     }
 

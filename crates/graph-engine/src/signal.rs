@@ -339,6 +339,8 @@ pub fn conforming(machine: &dyn Machine, name: &str, value: Value) -> Result<Val
     let code = tables(machine.graph());
     let (graph, name) = (code.id.to_string(), name.to_owned());
     if !code.settings.signals.contains_key(&name) {
+        // Another version may have it.
+        let graph = format!("{graph} {}", code.version);
         return Err(SignalError::Unknown { graph, name, signals: code.settings.signals.keys().cloned().collect() });
     }
     if !value.view().is_within(MOST_LEVELS) {

@@ -33,6 +33,7 @@ use crate::signal::{is_received, sealing};
 use crate::status::Status;
 use crate::step::{TOO_DEEP, TakenSignal};
 use crate::store::{Page, Received, RunFilter, RunSummary, Signal, SignalPlace, Store, StoreError, all_runs};
+use crate::versions::{kept_version, older_that};
 
 /// The interval at which a task is looked at whose store has no news (R117).
 const LOOK: Duration = Duration::from_millis(500);
@@ -475,7 +476,7 @@ impl Tasks {
             return Err(ActionError::permanent(format!("task `{task}` is no agent, and reads no messages")));
         }
         let key = runtime.inner.key.clone().ok_or_else(no_store)?;
-        let start = runtime.inner.start_of(tables(machine.graph()), task).await;
+        let start = runtime.inner.start_of(&*machine, task).await;
         let start = start.map_err(|error| ActionError::permanent(error.to_string()))?.link;
         let signal = Signal::new(STEER, call.idempotency_key(), payload(&Value::from(text)));
         let seal = sealing(&key, task, start, &signal);
@@ -569,6 +570,7 @@ impl Tasks {
 
     fn graph_of(&self, task: &RunSummary) -> Option<Arc<dyn Machine>> {
         let machine = (self.0.find)(&ItemId::new(task.graph.as_str()).ok()?).ok().flatten()?;
+        let machine = kept_version(Arc::clone(&machine), older_that(&*machine, |graph| task.is_under(graph)));
         task.is_under(machine.graph()).then_some(machine)
     }
 

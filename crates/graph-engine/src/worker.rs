@@ -41,29 +41,19 @@ pub struct WorkerOptions {
     schedules: Vec<ticks::Scheduled>,
 }
 
+/// A graph whose runs a worker continues.
 #[derive(Clone)]
-struct WorkerGraph {
-    machine: Arc<dyn Machine>,
-    id: String,
-    digest: Digest,
-    meaning: Option<Digest>,
-}
+struct WorkerGraph(Arc<dyn Machine>);
 
 impl WorkerGraph {
-    /// Returns the pins of its runs: its meaning, and its text for those that began before journals had the meaning.
-    fn pins(&self) -> impl Iterator<Item = Digest> {
-        self.meaning.into_iter().chain([self.digest])
-    }
-
-    /// Whether both are the same graph: a run of one is a run of the other.
-    fn is(&self, other: &Self) -> bool {
-        self.id == other.id && self.pins().any(|pin| other.pins().any(|other| pin == other))
+    fn graph(&self) -> &CompiledGraph {
+        self.0.graph()
     }
 }
 
 impl std::fmt::Debug for WorkerGraph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.id, self.digest)
+        write!(f, "{} ({})", self.graph().id(), self.graph().digest())
     }
 }
 
@@ -83,8 +73,7 @@ impl Default for WorkerOptions {
 
 impl WorkerOptions {
     /// Continues the runs of `graph` too. Runs that began under another version of the graph are continued by that version: keep it,
-    /// and name it here too. A run is continued by the version with its [meaning](crate::machine::CompiledGraph::meaning); their
-    /// order does not matter. The page "Changing a graph while runs wait" shows how.
+    /// and name both as `Versions`. The page "Changing a graph while runs wait" shows how.
     #[must_use]
     pub fn graph<G: Graph>(self, graph: G) -> Self {
         self.machine(Arc::new(graph))
@@ -93,17 +82,15 @@ impl WorkerOptions {
     /// As [`WorkerOptions::graph`], for a machine whose types are not known.
     #[must_use]
     pub fn machine(mut self, machine: Arc<dyn Machine>) -> Self {
-        let code = tables(machine.graph());
-        let (id, digest, meaning) = (code.id.to_string(), code.digest, code.settings.meaning);
-        self.graphs.push(WorkerGraph { machine, id, digest, meaning });
+        let older = machine.older().to_vec();
+        self.graphs.extend(std::iter::once(machine).chain(older).map(WorkerGraph));
         self
     }
 
     /// Names a graph whose runs another worker of the program continues, so that this one does not warn of them.
     #[must_use]
     pub fn continued_elsewhere(mut self, graph: &CompiledGraph) -> Self {
-        let pins = graph.meaning().into_iter().chain([graph.digest()]);
-        self.elsewhere.extend(pins.map(|pin| (graph.id().to_string(), pin)));
+        self.elsewhere.extend(graph.pins().map(|pin| (graph.id().to_string(), pin)));
         self
     }
 
@@ -195,8 +182,8 @@ impl Runtime {
     pub fn worker(&self, options: WorkerOptions) -> Result<Worker, WorkerError> {
         let store = Arc::clone(self.inner.stored()?.0);
         for (at, graph) in options.graphs.iter().enumerate() {
-            if options.graphs[..at].iter().any(|other| other.is(graph)) {
-                return Err(WorkerError::Twice { graph: graph.id.clone() });
+            if options.graphs[..at].iter().any(|other| other.graph().has_runs_of(graph.graph())) {
+                return Err(WorkerError::Twice { graph: graph.graph().id().to_string() });
             }
         }
         let state = Arc::new(WorkerState::default());
@@ -336,8 +323,9 @@ struct Looked {
 
 impl Work {
     async fn run(mut self) {
-        let pinned = |graph: &WorkerGraph| graph.pins().map(|pin| (graph.id.clone(), pin)).collect::<Vec<_>>();
-        let graphs: Vec<(String, Digest)> = self.options.graphs.iter().flat_map(pinned).collect();
+        let graphs = self.options.graphs.iter().map(WorkerGraph::graph);
+        let graphs: Vec<(String, Digest)> =
+            graphs.flat_map(|graph| graph.pins().map(|pin| (graph.id().to_string(), pin))).collect();
         self.tell_of_others().await;
         let (mut seen, mut turn) = (0, 0);
         while !self.state.is_stopping() {
@@ -437,14 +425,15 @@ impl Work {
     /// Logs which graphs have runs that it leaves alone, because they began under other versions.
     async fn tell_of_others(&self) {
         let graphs = &self.options.graphs;
-        for (at, WorkerGraph { id, .. }) in graphs.iter().enumerate() {
-            if graphs[..at].iter().any(|before| before.id == *id) {
+        for (at, id) in graphs.iter().map(|graph| graph.graph().id()).enumerate() {
+            let of_id = |graph: &&WorkerGraph| graph.graph().id() == id;
+            if graphs[..at].iter().any(|before| of_id(&before)) {
                 continue;
             }
-            let own = graphs.iter().filter(|graph| graph.id == *id).flat_map(WorkerGraph::pins);
-            let others = self.options.elsewhere.iter().filter(|(graph, _)| graph == id).map(|(_, pin)| *pin);
+            let own = graphs.iter().filter(of_id).flat_map(|graph| graph.graph().pins());
+            let others = self.options.elsewhere.iter().filter(|(graph, _)| graph == id.as_str()).map(|(_, pin)| *pin);
             let filter = RunFilter {
-                graph: Some(id.clone()),
+                graph: Some(id.to_string()),
                 not_pinned: own.chain(others).collect(),
                 statuses: vec![Status::Running, Status::Waiting],
                 within: Within::TopLevel,
@@ -476,12 +465,12 @@ impl Work {
     /// Claims runs of a graph, and begins to continue them. Returns how many these are.
     async fn claim(&mut self, graph: usize, limit: usize) -> Result<usize, StoreError> {
         let graph = &self.options.graphs[graph];
-        let machine = &graph.machine;
+        let WorkerGraph(machine) = graph;
         let mut claimed = Vec::new();
-        for pin in graph.pins() {
+        for pin in graph.graph().pins() {
             let left = limit.saturating_sub(claimed.len());
             if left > 0 {
-                claimed.extend(self.store.claim(&Claim::new(graph.id.clone(), pin, left)).await?);
+                claimed.extend(self.store.claim(&Claim::new(graph.graph().id().to_string(), pin, left)).await?);
             }
         }
         let count = claimed.len();

@@ -11,6 +11,7 @@ use graph_engine::single::visit_once;
 use graph_engine::state::StateFields;
 use graph_engine::step::Position;
 use graph_engine::store::Wait;
+use graph_engine::versions::kept_version;
 use graph_engine::{BoxFuture, ErrorKind, HasKind, Options, RunError, Runtime, StartError, Status, StoredRunError};
 use graph_model::capability::Grants;
 use graph_model::digest::Digest;
@@ -236,6 +237,8 @@ async fn step_in(
     let services = services(runtime);
     let (store, key) = services.stored().map_err(StoredRunError::from)?;
     let past_error = |reason| SingleError::Past { run: run.clone(), reason };
+    let older = services.older_of(&*machine, run).await.map_err(StoredRunError::from)?;
+    let machine = kept_version(machine, older);
     let records = store.load(run).await.map_err(StoredRunError::from)?;
     let past = Past::open(&*machine, run, &records, &key.public(), services.encryption_key.as_ref());
     let mut past = past.map_err(|error| past_error(error.into()))?;

@@ -65,7 +65,7 @@ fn a_signal_that_does_not_fit_is_refused() {
         assert_eq!((refused.code, refused.err.as_str()), (3, format!("error: {expected}\n").as_str()));
         assert_eq!(refused.out, "");
     };
-    refused(&["r", "payed", "{}"], "the graph `test/g` has no signal `payed`: it has `paid`, `withdrawn`");
+    refused(&["r", "payed", "{}"], "the graph `test/g 1.0.0` has no signal `payed`: it has `paid`, `withdrawn`");
     refused(
         &["r", "paid", r#"{"cents": "5"}"#],
         "the signal `paid` does not fit the graph `test/g`: expected an integer of 64 bits, found a string at `cents`",

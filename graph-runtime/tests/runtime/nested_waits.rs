@@ -157,8 +157,8 @@ async fn waits_of_nested_runs_are_those_of_the_run_around_them() {
         ("1.3/paid", "a", "run `order` has no run inside it at `1.3/`"),
         ("1/paid", "a", "run `order` has no run inside it at `1/`"),
         ("01.1/paid", "a", "run `order` has no run inside it at `01.1/`"),
-        ("1.1/payed", "a", "the graph `test/refund` has no signal `payed`"),
-        ("paid", "a", "the graph `test/graph` has no signal `paid`"),
+        ("1.1/payed", "a", "the graph `test/refund 1.0.0` has no signal `payed`"),
+        ("paid", "a", "the graph `test/graph 1.0.0` has no signal `paid`"),
         ("1.1/paid", "1.1/3#1", "\"1.1/3#1\" cannot be the id of a signal"),
     ] {
         let error = send(name, id).await.unwrap_err().to_string();

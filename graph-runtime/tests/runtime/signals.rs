@@ -241,7 +241,7 @@ async fn signals_that_do_not_fit_change_nothing() {
     let error = runtime.signal(&changed, &run, paid(1), "a").await.unwrap_err();
     assert!(matches!(error, SignalError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
     let error = runtime.signal(&graph, &run, NamedSignal::new("payed", json!(1)), "a").await.unwrap_err();
-    assert_eq!(error.to_string(), "the graph `test/graph` has no signal `payed`: it has `paid`, `withdrawn`");
+    assert_eq!(error.to_string(), "the graph `test/graph 1.0.0` has no signal `payed`: it has `paid`, `withdrawn`");
     for bad in ["", "a\nb", "\u{7f}", "a\u{2028}b", &"x".repeat(201)] {
         let error = runtime.signal(&graph, &run, paid(1), bad).await.unwrap_err();
         assert!(matches!(error, SignalError::Id { .. }), "{error}");

@@ -72,6 +72,17 @@ impl CompiledGraph {
         self.0.settings.meaning
     }
 
+    /// Whether a run of the other graph may be one of this: they have one id, and a meaning or, for runs that began before journals
+    /// had that, a digest in common.
+    pub fn has_runs_of(&self, other: &Self) -> bool {
+        self.id() == other.id() && self.pins().any(|pin| other.pins().any(|other| other == pin))
+    }
+
+    /// Returns the pins of its runs: its meaning, and its digest for those that began before journals had the meaning.
+    pub(crate) fn pins(&self) -> impl Iterator<Item = Digest> {
+        self.meaning().into_iter().chain([self.digest()])
+    }
+
     /// Returns the names of the signals that its runs can receive.
     pub fn signals(&self) -> impl Iterator<Item = &str> {
         self.0.settings.signals.keys().map(String::as_str)

@@ -65,8 +65,8 @@ impl WorkerOptions {
             if self.schedules.iter().any(|other| other.schedule.id() == schedule.id()) {
                 return Err(ScheduleError::Twice { schedule: schedule.id().clone() });
             }
-            let graph = self.graphs.iter().find(|graph| graph.id == schedule.graph().as_str());
-            let machine = graph.map(|graph| Arc::clone(&graph.machine)).ok_or_else(|| ScheduleError::UnknownGraph {
+            let graph = self.graphs.iter().find(|graph| graph.graph().id() == schedule.graph());
+            let machine = graph.map(|graph| Arc::clone(&graph.0)).ok_or_else(|| ScheduleError::UnknownGraph {
                 schedule: schedule.id().clone(),
                 graph: schedule.graph().clone(),
             })?;

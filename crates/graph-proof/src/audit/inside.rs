@@ -18,6 +18,7 @@ use graph_engine::step::{
 };
 use graph_engine::store::{Store, StoreError};
 use graph_engine::tool_caller::Request;
+use graph_engine::versions::kept_version;
 use graph_engine::{EncryptionKey, ErrorKind, HasKind, Status};
 use graph_model::capability::Grants;
 use graph_model::name::{ItemId, RunId};
@@ -124,6 +125,8 @@ pub async fn prove_tree(
     let records = store.load(run).await.map_err(|source| AuditError::Store { run: run.clone(), source })?;
     let proven = prove(&*machine, run, &records, key, encryption_key, true).map_err(of(run))?;
     drop(records);
+    let older = machine.older().iter().position(|version| version.graph().digest() == proven.audit.under);
+    let machine = kept_version(machine, older);
     let mut steps = StepsInside::default();
     steps.add(run.clone(), tables(machine.graph()).settings.steps.into_iter().collect(), &proven);
     let mut first = proven.audit;

@@ -89,7 +89,7 @@ pub struct Audit {
 
 /// Proves a run.
 ///
-/// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `encryption_key` the key that its secrets
+/// `machine` is the graph, which may have older versions, `key` the public key of the runtime that wrote the journal, and `encryption_key` the key that its secrets
 /// were encrypted with.
 ///
 /// Only the signature of the last record is verified. It covers the links of all other records, and with them their texts
@@ -153,8 +153,9 @@ pub(super) fn prove(
     looks_inside: bool,
 ) -> Result<Proven, JournalError> {
     let verified = VerifiedJournal::new(run, records, key)?;
-    let code = tables(machine.graph());
     let (started, mut start) = verified.start()?;
+    let machine = start.version_of(machine);
+    let code = tables(machine.graph());
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
     if !start.is_under(code) {
         misfit(0, same("digest of the graph", start.digest, code.digest))?;

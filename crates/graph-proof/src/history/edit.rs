@@ -10,6 +10,7 @@ use graph_engine::run_secrets::RunSecrets;
 use graph_engine::runtime::services;
 use graph_engine::services::RuntimeServices;
 use graph_engine::store::{RunFilter, Store, Within, all_runs};
+use graph_engine::versions::version;
 use graph_engine::{BoxFuture, ErrorKind, HasKind, Runtime, Status, StoredRunError};
 use graph_model::name::RunId;
 use graph_model::timestamp;
@@ -154,6 +155,7 @@ async fn edit_run(
     edit: StateEdit,
 ) -> Result<EditSummary, EditError> {
     let (store, key) = services.stored()?;
+    let machine = version(machine, services.older_of(machine, run).await?);
     let code = tables(machine.graph());
     let past_error = |reason| EditError::Past { run: run.clone(), reason };
     let misfit = |reason| EditError::Misfit { run: run.clone(), reason };

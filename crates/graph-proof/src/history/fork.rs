@@ -10,6 +10,7 @@ use graph_engine::runtime::services;
 use graph_engine::services::RuntimeServices;
 use graph_engine::start::start_entry;
 use graph_engine::store::StoreError;
+use graph_engine::versions::version;
 use graph_engine::{BoxFuture, Digest, ErrorKind, HasKind, Runtime, StartError, StoredRunError};
 use graph_model::capability::Grants;
 use graph_model::name::RunId;
@@ -155,6 +156,7 @@ async fn begin_fork(
     fork: Fork,
 ) -> Result<RunId, ForkError> {
     let (store, key) = services.stored()?;
+    let machine = version(machine, services.older_of(machine, origin).await?);
     let code = tables(machine.graph());
     let past_error = |reason| ForkError::Past { run: origin.clone(), reason };
     let run = match fork.run {

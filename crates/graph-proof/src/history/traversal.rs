@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use graph_engine::Status;
 use graph_engine::activation::TakenEdges;
-use graph_engine::graph::tables;
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
 use graph_engine::record::{JournalError, SignedRecord, Visit, said_edges};
@@ -94,8 +93,8 @@ pub fn traversal(
     records: &[SignedRecord],
     key: &PublicKey,
 ) -> Result<Traversal, JournalError> {
-    let code = tables(machine.graph());
     let mut past = Past::open(machine, run, records, key, None)?;
+    let code = past.graph();
     let mut nodes = vec![NodeTraversal::default(); code.visited().count()];
     let mut ways: BTreeMap<(usize, TraversedWay), u64> = BTreeMap::new();
     let mut waiting = undecided(&past.position);
