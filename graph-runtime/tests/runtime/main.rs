@@ -56,4 +56,5 @@ mod statistics;
 mod support;
 mod suspensions;
 mod tools;
+mod versions;
 mod waits;
