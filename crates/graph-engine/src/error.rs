@@ -274,6 +274,14 @@ pub enum ResumeError {
     /// The run cannot be read or continued.
     #[error(transparent)]
     Stored(StoredRunError),
+    /// A run was to be started with an id that a run has, and that one began otherwise.
+    #[error("there is a run `{run}` already, and it began otherwise: {how}")]
+    Begun {
+        /// The run.
+        run: RunId,
+        /// How it began, or in which inputs it differs.
+        how: String,
+    },
     /// The graph cannot run here.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -296,6 +304,7 @@ impl HasKind for ResumeError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Stored(error) => error.kind(),
+            Self::Begun { .. } => ErrorKind::Exists,
             Self::Start(error) => error.kind(),
         }
     }

@@ -59,6 +59,10 @@ impl Gate {
         inside.runs.len()
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inside().is_closed
+    }
+
     /// Waits until no run is running.
     pub(crate) async fn emptied(&self) {
         loop {

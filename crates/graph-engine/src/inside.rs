@@ -94,7 +94,7 @@ pub(crate) async fn verify_waiting(
         let graph = graph_inside(&**machine, &start.graph).unwrap_or_else(|| Arc::clone(machine));
         let code = tables(graph.graph());
         if !start.is_under(code) {
-            return Err(StoredRunError::another_graph(&inner, &start, code, Vec::new()));
+            return Err(StoredRunError::another_graph(&inner, &start, &*graph, Vec::new()));
         }
         let secrets = RunSecrets::open(code, &inner, encryption_key, true)?;
         let expected = secrets.and_then(|secrets| secrets.fingerprint());

@@ -13,6 +13,7 @@ pub mod address;
 pub mod admission;
 pub mod answer;
 mod answering;
+mod attach;
 mod backoff;
 pub mod cache;
 pub mod call;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use graph_model::name::RunId;
@@ -16,6 +16,7 @@ use tracing::{Instrument, Span};
 use crate::engine::{Ended, Engine, ResultParts};
 use crate::error::RunError;
 use crate::failure::SuppressedError;
+use crate::future::BoxFuture;
 use crate::gate::Pass;
 use crate::machine::Graph;
 use crate::record::Visit;
@@ -114,6 +115,8 @@ impl Canceller {
 
 pub(crate) enum Work {
     Running(Task),
+    /// Something else continues it, and this waits for its end.
+    Followed(Mutex<BoxFuture<'static, Result<Ended, RunError>>>),
     Ended(Result<Box<Ended>, Box<RunError>>),
     /// Its result was returned.
     Gone,
@@ -229,6 +232,7 @@ impl<O> Run<O> {
     pub fn is_finished(&self) -> bool {
         match &self.work {
             Work::Running(task) => task.is_finished(),
+            Work::Followed(_) => false,
             Work::Ended(_) | Work::Gone => true,
         }
     }
@@ -281,6 +285,7 @@ impl<O> Future for Run<O> {
             Work::Running(task) => {
                 ready!(Pin::new(task).poll(context)).unwrap_or_else(|error| stopped(error.to_string()))
             }
+            Work::Followed(end) => ready!(end.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut().poll(context)),
             Work::Ended(_) | Work::Gone => match std::mem::replace(&mut run.work, Work::Gone) {
                 Work::Ended(ended) => ended.map(|ended| *ended).map_err(|error| *error),
                 _ => stopped("its result was given before".to_owned()),

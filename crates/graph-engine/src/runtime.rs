@@ -362,7 +362,8 @@ impl Runtime {
         self.start_with(Options::default(), graph, inputs)
     }
 
-    /// Like [`Runtime::start`], with an id of the caller's own; a second run with it is refused.
+    /// Like [`Runtime::start`], with an id of the caller's own; a second run with it is refused. [`Runtime::start_or_attach`]
+    /// returns the first one.
     ///
     /// A request that arrives twice begins one run:
     ///

@@ -608,7 +608,7 @@ impl Tasks {
         let begin = runtime.begin_with(task.run.clone(), Options::default());
         match runtime.relaunch(begin, machine).await {
             Ok(Work::Running(running)) => drop(running),
-            Ok(Work::Ended(_) | Work::Gone) => {}
+            Ok(Work::Ended(_) | Work::Gone | Work::Followed(_)) => {}
             // Somebody else was quicker.
             Err(error) if error.is_leased() => {}
             Err(error) => {

@@ -208,7 +208,7 @@ impl Place {
 }
 
 /// The methods that take a run and a graph.
-const METHODS: [&str; 21] = [
+const METHODS: [&str; 22] = [
     "outcome",
     "questions",
     "answer",
@@ -222,6 +222,7 @@ const METHODS: [&str; 21] = [
     "resume all",
     "retry",
     "worker",
+    "attach",
     "cancel",
     "fork",
     "edit",
@@ -297,6 +298,11 @@ where
             worker.shutdown(Duration::ZERO).await;
             format!("{claimed} claimed")
         }
+        "attach" => match runtime.start_or_attach(run.clone(), graph.clone(), stage.inputs()).await {
+            Ok(attached) if stage == Stage::Stopped => format!("{}", attached.is_finished()),
+            Ok(attached) => shown(attached.await),
+            Err(error) => shown(Err::<(), _>(error)),
+        },
         "cancel" => shown(runtime.cancel(run).await),
         "fork" => {
             let fork = Fork { step: Some(0), run: Some(id("fork")), ..Fork::default() };
@@ -355,7 +361,7 @@ async fn every_method_uses_the_version_that_a_run_is_under() {
             }
         }
     }
-    assert_eq!(compared, 6 * 2 * 21 * 3);
+    assert_eq!(compared, 6 * 2 * 22 * 3);
 }
 
 #[tokio::test]
@@ -499,4 +505,156 @@ async fn a_runtime_that_refuses_an_old_version_says_so() {
     let both = Versions::of(new).and(needs(0, "rye.execute.tool.other")).unwrap();
     let error = runtime.admits(&both).unwrap_err();
     assert!(matches!(error, StartError::NotGranted { .. }), "{error}");
+}
+
+/// A graph whose call waits for a permit.
+fn gated(number: usize, gate: &Arc<Semaphore>) -> Interpreted {
+    let program = Program {
+        digest: &digest('a', number),
+        settings: &format!(
+            r#"{{"meaning":"{}","secrets":{{"inputs":{{"fields":{{"card":"all"}}}}}}}}"#,
+            digest('b', number)
+        ),
+        nodes: &[
+            ("act", r#"{"line":1,"does":{"action":0},"params":"${inputs.how}","next":[{"to":"done"}]}"#),
+            ("done", r#"{"line":1,"does":"return","output":"shipped"}"#),
+        ],
+        ..PROGRAM
+    };
+    let gate = Arc::clone(gate);
+    Interpreted::waiting(&program, move |call, how| {
+        let (gate, token): (_, CancelToken) = (Arc::clone(&gate), call.cancel_token());
+        Box::pin(async move {
+            tokio::select! {
+                permit = gate.acquire_owned() => permit.unwrap().forget(),
+                () = token.cancelled() => {}
+            }
+            act(&how)
+        })
+    })
+}
+
+fn order(how: &str, card: &str) -> Map<String, Value> {
+    Map::from_iter([("how".to_owned(), json!(how)), ("card".to_owned(), json!(card))])
+}
+
+async fn began(summary: RunSummary, graph: &Interpreted) -> (RunId, bool) {
+    (summary.run.clone(), summary.is_under(graph.graph()))
+}
+
+#[tokio::test]
+async fn a_start_that_repeats_its_id_attaches_to_the_run() {
+    let (disk, gate) = (MemoryStore::new(), Arc::new(Semaphore::new(0)));
+    let [old, new] = [0, 1].map(|number| gated(number, &gate));
+    let both = Versions::of(new.clone()).and(old.clone()).unwrap();
+    let [here, there] = [0, 1].map(|_| runtime(disk.clone()));
+    for (number, own) in [&old, &new].into_iter().enumerate() {
+        let run = id(&format!("order-{number}"));
+        let started = there.start_as(run.clone(), own.clone(), order("acts", "tok_1")).await.unwrap();
+        let attached = here.start_or_attach(run.clone(), both.clone(), order("acts", "tok_1")).await.unwrap();
+        assert_eq!((attached.id(), attached.is_finished()), (&run, false));
+        // The same program attaches too.
+        let again = there.start_or_attach(run.clone(), both.clone(), order("acts", "tok_1")).await.unwrap();
+        gate.add_permits(1);
+        let finished = started.await.unwrap();
+        assert_eq!(finished.output, "shipped");
+        assert_eq!(attached.await.unwrap(), finished);
+        assert_eq!(again.await.unwrap(), finished);
+        let late = here.start_or_attach(run.clone(), both.clone(), order("acts", "tok_1")).await.unwrap();
+        assert_eq!(late.await.unwrap(), finished);
+        for (inputs, differs) in [
+            (order("fails", "tok_1"), "`how`"),
+            (order("acts", "tok_2"), "`card`"),
+            (order("other", "tok_2"), "`card`, `how`"),
+            (inputs("acts"), "`card`"),
+        ] {
+            let error = here.start_or_attach(run.clone(), both.clone(), inputs).await.unwrap_err();
+            let expected =
+                format!("there is a run `{run}` already, and it began otherwise: with other values of {differs}");
+            assert_eq!(error.to_string(), expected);
+        }
+        assert_eq!(disk.list().await.unwrap().len(), number + 1, "nothing else was started");
+    }
+    // A new id begins a run, of the newest version.
+    gate.add_permits(1);
+    let run = here.start_or_attach(id("order-2"), both.clone(), order("acts", "tok_1")).await.unwrap();
+    run.await.unwrap();
+    assert!(began(disk.find(&id("order-2")).await.unwrap(), &new).await.1);
+    // A version that is not there, and another graph.
+    let error = here.start_or_attach(id("order-0"), new.clone(), order("acts", "tok_1")).await.unwrap_err();
+    assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
+    let error = here.start_or_attach(id("order-0"), around(0), Map::new()).await.unwrap_err();
+    assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
+    // What keeps a run from starting keeps it from being attached to.
+    let poor: Builder = Runtime::builder().store(disk.clone()).sign_with(SecretKey::from_seed(&KEY));
+    let poor = poor.encrypt_with(encryption_key()).build().unwrap();
+    let error = poor.start_or_attach(id("order-2"), both, order("acts", "tok_1")).await.unwrap_err();
+    assert!(matches!(error, ResumeError::Start(StartError::NotGranted { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn a_run_that_is_attached_to_gives_what_it_waits_for_or_its_error() {
+    let graph = version(0);
+    for stage in STAGES {
+        let Place { runtime, run, store, .. } = &stage.reached(&graph).await;
+        let records = store.load(run).await.unwrap();
+        let attached = runtime.start_or_attach(run.clone(), graph.clone(), stage.inputs()).await.unwrap();
+        if stage == Stage::Stopped {
+            let mut attached = attached;
+            tokio::time::timeout(Duration::from_millis(50), &mut attached).await.unwrap_err();
+            runtime.shutdown(Duration::ZERO).await;
+            let error = attached.await.unwrap_err();
+            assert!(matches!(error, RunError::ShutDown { .. }), "{error}");
+        } else {
+            let (ended, resumed) = (attached.await, runtime.resume(graph.clone(), run).await);
+            match ended {
+                Ok(finished) => assert_eq!(finished, resumed.unwrap().await.unwrap()),
+                Err(error @ RunError::Waiting { .. }) => {
+                    assert_eq!(error.to_value(), resumed.unwrap().await.unwrap_err().to_value());
+                }
+                Err(error) => {
+                    let expected = match stage {
+                        Stage::Failed => "node `act` failed: no money",
+                        _ => "the run was cancelled",
+                    };
+                    assert_eq!(error.to_string(), expected);
+                    continue;
+                }
+            }
+        }
+        assert_eq!(store.load(run).await.unwrap(), records, "nothing was written");
+    }
+}
+
+#[tokio::test]
+async fn the_canceller_of_a_run_that_is_attached_to_cancels_it_in_the_store() {
+    let (disk, gate) = (MemoryStore::new(), Arc::new(Semaphore::new(0)));
+    let graph = gated(0, &gate);
+    let [here, there] = [0, 1].map(|_| runtime(disk.clone()));
+    let started = there.start_as(id("a"), graph.clone(), order("acts", "tok_1")).await.unwrap();
+    let attached = here.start_or_attach(id("a"), graph.clone(), order("acts", "tok_1")).await.unwrap();
+    attached.canceller().cancel();
+    let error = attached.await.unwrap_err();
+    assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
+    started.await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_run_that_did_not_begin_at_the_start_is_not_attached_to() {
+    let graph = version(0);
+    let Place { runtime, run, store, .. } = &Stage::Asking.reached(&graph).await;
+    let fork = Fork { step: Some(0), run: Some(id("fork")), ..Fork::default() };
+    runtime.fork(&graph, run, fork).await.unwrap();
+    let error = runtime.start_or_attach(id("fork"), graph, inputs("acts")).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "there is a run `fork` already, and it began otherwise: it is a fork or a task, or began at an entry"
+    );
+    let outer = Place::new();
+    drop(outer.runtime.start_as(id("run"), around(0), Map::new()).await.unwrap().await);
+    let filter = RunFilter { within: Within::Run(id("run")), ..RunFilter::default() };
+    let inner = outer.runtime.runs(&filter, &graph_runtime::store::Page::default()).await.unwrap().runs[0].run.clone();
+    let error = outer.runtime.start_or_attach(inner, version(0), inputs("acts")).await.unwrap_err();
+    assert!(matches!(error, ResumeError::Nested { .. }), "{error}");
+    assert_eq!(store.find(run).await.unwrap().status, Status::Waiting);
 }
