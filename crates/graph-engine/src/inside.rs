@@ -61,7 +61,7 @@ pub(crate) async fn verify_inside(
             };
             let start = VerifiedJournal::new(&id, &records, key).and_then(|verified| verified.start());
             let (_, start) = start.map_err(StoredRunError::journal(&id))?;
-            if start.parent.as_ref() != Some(&parent) || !start.is_under(tables(inner.graph())) {
+            if start.parent.as_ref() != Some(&parent) || !start.is_under(inner.graph()) {
                 return Err(misfit("names a run that it did not begin"));
             }
             waiting.extend(begun(&inner, &id, &records, &nothing)?);
@@ -93,7 +93,7 @@ pub(crate) async fn verify_waiting(
         // Without such a graph inside it, it is compared with the run's own.
         let graph = graph_inside(&**machine, &start.graph).unwrap_or_else(|| Arc::clone(machine));
         let code = tables(graph.graph());
-        if !start.is_under(code) {
+        if !start.is_under(graph.graph()) {
             return Err(StoredRunError::another_graph(&inner, &start, &*graph, Vec::new()));
         }
         let secrets = RunSecrets::open(code, &inner, encryption_key, true)?;

@@ -82,7 +82,7 @@ impl<'m> Past<'m> {
         let (started, mut start) = verified.start()?;
         let machine = start.version_of(machine);
         let code = tables(machine.graph());
-        if !start.is_under(code) {
+        if !start.is_under(machine.graph()) {
             let (found, expected) = ((&start.graph, start.digest), (&code.id, code.digest));
             let found = format!("`{}` ({})", found.0, found.1);
             let expected = format!("`{}` ({})", expected.0, expected.1);

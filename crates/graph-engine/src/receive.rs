@@ -300,7 +300,7 @@ impl RuntimeServices {
         let (signed, misfit) = (store.load(run).await?, StoredRunError::journal(run));
         let verified = VerifiedJournal::new(run, &signed, &key.public()).map_err(&misfit)?;
         let (_, start) = verified.start().map_err(&misfit)?;
-        if !start.is_under(tables(machine.graph())) {
+        if !start.is_under(machine.graph()) {
             return Err(StoredRunError::another_graph(run, &start, machine, Vec::new()));
         }
         let link = verified.chain().start().ok_or_else(|| misfit(JournalError::Empty))?;

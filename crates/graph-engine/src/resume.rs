@@ -40,7 +40,7 @@ pub(crate) fn read_journal(
     let reads_all = keeps_history || run_secrets.is_some();
     let journal = if reads_all { verified.read() } else { verified.read_recent() };
     let mut journal = journal.map_err(&misfit)?;
-    if !journal.start.is_under(code) {
+    if !journal.start.is_under(machine.graph()) {
         let gone = gone(code, &Journal::verify(run, signed, key).map_err(&misfit)?);
         return Err(StoredRunError::another_graph(run, &journal.start, machine, gone));
     }

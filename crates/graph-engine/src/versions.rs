@@ -36,7 +36,7 @@ impl Start {
     /// Returns the version of a graph that the run is under: one of its [older](Machine::older) ones, or the graph itself. The run
     /// may be under neither.
     pub fn version_of<'m>(&self, machine: &'m dyn Machine) -> &'m dyn Machine {
-        version(machine, older_that(machine, |graph| self.is_under(tables(graph))))
+        version(machine, older_that(machine, |graph| self.is_under(graph)))
     }
 }
 

@@ -393,7 +393,7 @@ async fn load(
 ) -> Result<Vec<SignedRecord>, FilesError> {
     let signed = store.load(run).await.map_err(FilesError::Store)?;
     let start = verified_start(run, &signed, journal_key).map_err(FilesError::Journal)?;
-    if start.is_under(tables(graph)) {
+    if start.is_under(graph) {
         return Ok(signed);
     }
     let found = format!("{} ({})", start.graph, start.digest);

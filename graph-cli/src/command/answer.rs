@@ -61,9 +61,10 @@ pub(crate) struct AnswerArguments {
     /// The key that encrypts the run's secrets
     #[arg(long, alias = "seal-key", value_name = "FILE")]
     encryption_key: Option<PathBuf>,
-    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    /// The file of the run's graph; given several times, of its versions, of which the run's own is taken [default: found by its id in
+    /// the tree `graphs`]
     #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
+    graph: Vec<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &AnswerArguments) -> CommandResult {
@@ -80,7 +81,7 @@ pub(crate) fn run(arguments: &AnswerArguments) -> CommandResult {
         let access = if sends { Access::Write } else { Access::Read };
         let store = stored::open(path, access).await?;
         let records = store.load(&arguments.run).await?;
-        let graph = own_graph(&records, arguments.graph.as_deref(), "--graph FILE")?;
+        let graph = own_graph(&records, &arguments.graph, "--graph FILE")?;
         if sends {
             return arguments.send(store, &graph).await;
         }

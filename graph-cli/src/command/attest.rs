@@ -16,9 +16,10 @@ pub(crate) struct AttestArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    /// The file of the run's graph; given several times, of its versions, of which the run's own is taken [default: found by its id in
+    /// the tree `graphs`]
     #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
+    graph: Vec<PathBuf>,
     #[command(flatten)]
     stored_run: StoredRunArguments,
     /// The public key that verifies the files, a PEM file [default: the one that verifies the journal]
@@ -36,7 +37,7 @@ pub(crate) fn run(arguments: &AttestArguments) -> CommandResult {
     let by = signing_key(arguments.key.as_ref())?;
     let AttestArguments { run, graph, stored_run, files_key, .. } = arguments;
     let opened = stored_run.open()?;
-    let machine = match prove(stored_run, &opened, run, graph.as_deref(), files_key.as_deref())? {
+    let machine = match prove(stored_run, &opened, run, graph, files_key.as_deref())? {
         Ok(proof) => proof.machine,
         Err(problems) => {
             for ProofProblem { run, what } in problems {

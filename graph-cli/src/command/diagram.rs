@@ -100,7 +100,7 @@ fn drawn(arguments: &DiagramArguments) -> Result<(Interpreted, Diagram, Option<T
     let records = opened.tokio.block_on(opened.store.load(run))?;
     let graph = match &arguments.graph {
         Some(graph) => named(graph)?,
-        None => own_graph(&records, None, "GRAPH")?,
+        None => own_graph(&records, &[], "GRAPH")?,
     };
     let of_run = |error| Error::new(format!("run {run}: {}", Error::from(error)));
     let traversal = traversal(&graph, run, &records, &opened.key).map_err(of_run)?;

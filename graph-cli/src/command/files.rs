@@ -68,9 +68,10 @@ struct FilesArguments {
     /// The public key that verifies the journals, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
-    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    /// The file of the run's graph; given several times, of its versions, of which the run's own is taken [default: found by its id in
+    /// the tree `graphs`]
     #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
+    graph: Vec<PathBuf>,
     /// The project's directory [default: the nearest one above the working directory that holds .ai]
     #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
@@ -102,7 +103,7 @@ impl FilesArguments {
     /// Loads the graph of a run.
     fn machine(&self, desk: &FilesContext, run: &RunId) -> Result<Interpreted, Error> {
         let records = desk.tokio.block_on(desk.store.load(run))?;
-        own_graph(&records, self.graph.as_deref(), "--graph")
+        own_graph(&records, &self.graph, "--graph")
     }
 }
 

@@ -18,9 +18,10 @@ pub(crate) struct ReplayArguments {
     /// The changed graph's file
     #[arg(long, value_name = "FILE")]
     graph: PathBuf,
-    /// The file of the run's own graph [default: found by its id in the tree `graphs`]
+    /// The file of the run's own graph; given several times, of its versions, of which the run's own is taken [default: found by its
+    /// id in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
-    original: Option<PathBuf>,
+    original: Vec<PathBuf>,
     #[command(flatten)]
     stored_run: StoredRunArguments,
     /// Print the result as JSON
@@ -31,12 +32,12 @@ pub(crate) struct ReplayArguments {
 pub(crate) fn run(arguments: &ReplayArguments) -> CommandResult {
     let OpenedStore { tokio, store, key, encryption_key, .. } = arguments.stored_run.open()?;
     let records = tokio.block_on(store.load(&arguments.run))?;
-    let original = own_graph(&records, arguments.original.as_deref(), "--original")?;
+    let original = own_graph(&records, &arguments.original, "--original")?;
     let changed = load(&arguments.graph)?;
     let replayed = replay(&original, &changed, &arguments.run, &records, &key, encryption_key.as_ref());
     let replayed = replayed.map_err(|error| {
         let help = match &error {
-            PastError::Journal(_) if arguments.original.is_none() => {
+            PastError::Journal(_) if arguments.original.is_empty() => {
                 "; if the graph was changed since, name the file as it was with `--original`"
             }
             PastError::Encrypted(_) => "; name it with `--encryption-key FILE`",

@@ -26,12 +26,12 @@ use graph_runtime::store::{Page, RunFilter};
 use graph_runtime::tasks::MAX_TASKS;
 use graph_runtime::{
     Builder, Durability, EncryptionKey, ErrorKind, HasKind, MemoryStore, Options, Progress, ProjectFiles, ResumeError,
-    RunError, RunId, Runtime, StartError, Status, StoredRunError, Tasks, Value,
+    RunError, RunId, Runtime, StartError, Status, Store as _, StoredRunError, Tasks, Value,
 };
 use graph_signing::SecretKey;
 use serde_json::json;
 
-use super::stored_run::{found, not_found};
+use super::stored_run::{found, not_found, version_of};
 use super::{signing_key, stored, stored_run};
 use crate::outcome::Error;
 use crate::output::{self, UNDONE};
@@ -51,6 +51,9 @@ pub(crate) struct RunArguments {
     /// The graph's file, or its id in the tree `graphs`
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Older versions of the graph. The run that is resumed continues under the one that it is under
+    #[arg(value_name = "OLDER", requires = "resume")]
+    older: Vec<PathBuf>,
     /// An input, read as the graph's schema says; may be given several times
     #[arg(long = "input", value_name = "NAME=VALUE", value_parser = inputs::pair, conflicts_with = "resume")]
     inputs: Vec<(String, String)>,
@@ -211,7 +214,7 @@ fn attempt(arguments: &RunArguments) -> Result<RunReport, RunCommandFailure> {
     // Starts to read stdin before all else, so that the program that writes to it works while the graph is loaded.
     let given = inputs::Given::begin(arguments.json.as_deref(), arguments.resume.is_some());
     let voice = Voice::of(arguments.quiet);
-    let (library, graph, file) = load(&arguments.file, voice)?;
+    let (library, graph, file) = load_own(arguments, voice)?;
     let (mocks, library, graph) = match arguments.mocks.as_slice() {
         [] => (None, library, graph),
         mocks => {
@@ -386,6 +389,25 @@ pub(super) fn load(named: &Path, voice: Voice) -> Result<(Library, Interpreted, 
             Err(RunCommandFailure { shown: true, ..RunCommandFailure::new(PROBLEMS, error) })
         }
     }
+}
+
+/// Loads the graph as [`load`] does. If older versions are named, it is the one of all that the run is under which is resumed.
+fn load_own(arguments: &RunArguments, voice: Voice) -> Result<(Library, Interpreted, PathBuf), RunCommandFailure> {
+    let RunArguments { file, older, resume: Some(run), store: Some(store), .. } = arguments else {
+        return load(&arguments.file, voice);
+    };
+    if older.is_empty() {
+        return load(file, voice);
+    }
+    let mut all = std::iter::once(file).chain(older).map(|file| load(file, voice)).collect::<Result<Vec<_>, _>>()?;
+    let found = stored::tokio()?.block_on(async {
+        let store = stored::open(store, stored::Access::Read).await?;
+        store.find(run).await.map_err(Error::from)
+    })?;
+    let digest = found.digest.map(|digest| digest.to_string()).unwrap_or_default();
+    let shown = format!("{} {} ({digest})", found.graph, found.version.as_deref().unwrap_or_default());
+    let own = version_of(&shown, all.iter().map(|(_, graph, _)| graph), |graph| found.is_under(graph))?;
+    Ok(all.swap_remove(own))
 }
 
 /// Writes diagnostics to stderr.

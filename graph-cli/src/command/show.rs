@@ -20,9 +20,10 @@ pub(crate) struct ShowArguments {
     /// Show the state after this many visits, in place of the list of steps
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    /// The file of the run's graph; given several times, of its versions, of which the run's own is taken [default: found by its id in
+    /// the tree `graphs`]
     #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
+    graph: Vec<PathBuf>,
     #[command(flatten)]
     stored_run: StoredRunArguments,
     /// Print the result as JSON
@@ -33,7 +34,7 @@ pub(crate) struct ShowArguments {
 pub(crate) fn run(arguments: &ShowArguments) -> CommandResult {
     let opened = arguments.stored_run.open()?;
     if let Some(step) = arguments.step {
-        let entry = entry_of(&opened, &arguments.run, Some(step), arguments.graph.as_ref())?;
+        let entry = entry_of(&opened, &arguments.run, Some(step), &arguments.graph)?;
         if arguments.json {
             out_json!(entry_json(&arguments.run, &entry));
         } else {
@@ -68,15 +69,10 @@ fn of_run(run: &RunId, error: impl std::error::Error + 'static) -> Error {
 }
 
 /// Returns the state and the position of a run after a step.
-fn entry_of(
-    opened: &OpenedStore,
-    run: &RunId,
-    step: Option<u64>,
-    graph: Option<&PathBuf>,
-) -> Result<HistoryEntry, Error> {
+fn entry_of(opened: &OpenedStore, run: &RunId, step: Option<u64>, graph: &[PathBuf]) -> Result<HistoryEntry, Error> {
     let OpenedStore { tokio, store, key, encryption_key, .. } = opened;
     let records = tokio.block_on(store.load(run))?;
-    let machine = own_graph(&records, graph.map(PathBuf::as_path), "--graph")?;
+    let machine = own_graph(&records, graph, "--graph")?;
     entry_at(&machine, run, &records, key, encryption_key.as_ref(), step).map_err(|error| of_run(run, error))
 }
 
@@ -212,9 +208,9 @@ pub(crate) struct DiffArguments {
     /// The second step
     #[arg(value_name = "B")]
     third: Option<u64>,
-    /// The file of the graph of both runs [default: found by their ids in the tree `graphs`]
+    /// The file of the graph of both runs; given several times, of its versions [default: found by their ids in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
+    graph: Vec<PathBuf>,
     #[command(flatten)]
     stored_run: StoredRunArguments,
     /// Print the result as JSON
@@ -247,7 +243,7 @@ impl DiffArguments {
 pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     let (first, second) = arguments.places()?;
     let opened = arguments.stored_run.open()?;
-    let entry_at = |(run, step): &StepPlace| entry_of(&opened, run, *step, arguments.graph.as_ref());
+    let entry_at = |(run, step): &StepPlace| entry_of(&opened, run, *step, &arguments.graph);
     let (before, after) = (entry_at(&first)?, entry_at(&second)?);
     let mut found = differences(&before.state, &after.state);
     found.extend(differences(&json!({"next": before.next}), &json!({"next": after.next})));

@@ -32,9 +32,10 @@ pub(crate) struct SignalArguments {
     /// new one, which is printed]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    /// The file of the run's graph; given several times, of its versions, of which the run's own is taken [default: found by its id in
+    /// the tree `graphs`]
     #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
+    graph: Vec<PathBuf>,
     /// The secret key that signs the store's journals [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -56,7 +57,7 @@ pub(crate) fn run(arguments: &SignalArguments) -> CommandResult {
     let received = stored::tokio()?.block_on(async {
         let store = stored::open(&arguments.store, Access::Write).await?;
         let records = store.load(&arguments.run).await?;
-        let graph = own_graph(&records, arguments.graph.as_deref(), "--graph FILE")?;
+        let graph = own_graph(&records, &arguments.graph, "--graph FILE")?;
         // The caller has the store and the key of its journals.
         let builder = Runtime::builder().store(store).sign_with(key).grant("rye.signal.*")?;
         let encryption_key = arguments.encryption_key.as_ref().map(|path| EncryptionKey::load(path)).transpose()?;

@@ -64,9 +64,10 @@ impl StateChangeArguments {
 /// The options with the graph of a stored run and the keys of its store.
 #[derive(Args)]
 pub(crate) struct RunAccess {
-    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    /// The file of the run's graph; given several times, of its versions, of which the run's own is taken [default: found by its id in
+    /// the tree `graphs`]
     #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
+    graph: Vec<PathBuf>,
     /// The secret key that signs the store's journals [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -94,7 +95,7 @@ impl RunAccess {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let store = tokio.block_on(SqliteStore::open(store))?;
         let records = tokio.block_on(store.load(run))?;
-        let graph = own_graph(&records, self.graph.as_deref(), "--graph")?;
+        let graph = own_graph(&records, &self.graph, "--graph")?;
         let mut builder = Runtime::builder().store(store).sign_with(key.clone());
         if let Some(path) = &self.encryption_key {
             builder = builder.encrypt_with(EncryptionKey::load(path)?);

@@ -10,8 +10,9 @@ use graph_model::name::ItemId;
 use graph_model::timestamp;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::files::ProjectStore;
+use graph_runtime::machine::CompiledGraph;
 use graph_runtime::record::{Entry, Head, Record, SignedRecord, Start};
-use graph_runtime::{EncryptionKey, RunId, Store};
+use graph_runtime::{EncryptionKey, Machine as _, RunId, Store};
 use graph_signing::PublicKey;
 
 use super::stored::{self, Access};
@@ -109,20 +110,44 @@ pub(crate) fn verifying_key(pem: Option<&Path>) -> Result<PublicKey, Error> {
     }
 }
 
-/// Loads the graph of a run: from its file, or by its id from the tree `graphs`. This does not prove that it is the graph
-/// that was run.
+/// Loads the graph of a run: from its file, or by its id from the tree `graphs`. Of several files, those of the versions of the graph,
+/// it is the one that the run is under. This does not prove that it is the graph that was run.
 ///
 /// # Errors
 ///
-/// If the graph does not exist or has mistakes. The message names `option` as the way to give the graph's file.
-pub(crate) fn own_graph(records: &[SignedRecord], file: Option<&Path>, option: &str) -> Result<Interpreted, Error> {
-    if let Some(file) = file {
+/// If the graph does not exist or has mistakes, or the run is under none of several. The message names `option` as the way to give
+/// the graph's file.
+pub(crate) fn own_graph(records: &[SignedRecord], files: &[PathBuf], option: &str) -> Result<Interpreted, Error> {
+    if let [file] = files {
         return load(file);
     }
-    let Some(name) = start_of(records).map(|start| start.graph) else {
+    let Some(start) = start_of(records) else {
         return Err(Error::new("its journal does not begin with the start of a run"));
     };
-    called(&name, option)
+    if files.is_empty() {
+        return called(&start.graph, option);
+    }
+    let mut graphs = files.iter().map(|file| load(file)).collect::<Result<Vec<_>, _>>()?;
+    let own = version_of(&start.shown_graph(), graphs.iter(), |graph| start.is_under(graph))?;
+    Ok(graphs.swap_remove(own))
+}
+
+/// Returns which of several graphs a run is under. `found` describes the graph that it began under.
+///
+/// # Errors
+///
+/// If it is under none.
+pub(crate) fn version_of<'g>(
+    found: &str,
+    graphs: impl Iterator<Item = &'g Interpreted> + Clone,
+    is_under: impl Fn(&CompiledGraph) -> bool,
+) -> Result<usize, Error> {
+    let shown =
+        |graph: &Interpreted| format!("{} {} ({})", graph.id(), graph.interface().version, graph.graph().digest());
+    graphs.clone().position(|graph| is_under(graph.graph())).ok_or_else(|| {
+        let named: Vec<String> = graphs.map(shown).collect();
+        Error::new(format!("it is a run of `{found}`, and of none of the named graphs: `{}`", named.join("`, `")))
+    })
 }
 
 /// Loads a graph by its id from the tree `graphs`. The message of an error names `option` as the way to give the graph's file.

@@ -18,9 +18,10 @@ pub(crate) struct VerifyRunArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    /// The file of the run's graph; given several times, of its versions, of which the run's own is taken [default: found by its id in
+    /// the tree `graphs`]
     #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
+    graph: Vec<PathBuf>,
     #[command(flatten)]
     stored_run: StoredRunArguments,
     /// The public key that verifies the files, a PEM file [default: the one that verifies the journal]
@@ -33,7 +34,7 @@ pub(crate) struct VerifyRunArguments {
 
 pub(crate) fn run(arguments: &VerifyRunArguments) -> CommandResult {
     let VerifyRunArguments { run, graph, stored_run, files_key, .. } = arguments;
-    let proven = match prove(stored_run, &stored_run.open()?, run, graph.as_deref(), files_key.as_deref())? {
+    let proven = match prove(stored_run, &stored_run.open()?, run, graph, files_key.as_deref())? {
         Ok(proof) => proof.audits,
         Err(problems) => {
             problems.iter().for_each(|ProofProblem { run, what }| err!("error: run {run} in {stored_run}: {what}"));
@@ -73,7 +74,7 @@ pub(super) fn prove(
     stored_run: &StoredRunArguments,
     opened: &OpenedStore,
     run: &RunId,
-    graph: Option<&Path>,
+    graph: &[PathBuf],
     files_key: Option<&Path>,
 ) -> Result<Result<Proof, Vec<ProofProblem>>, Error> {
     let OpenedStore { tokio, store, files, key, encryption_key } = opened;

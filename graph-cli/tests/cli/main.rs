@@ -48,6 +48,7 @@ mod testing;
 #[cfg(unix)]
 mod threads;
 #[cfg(unix)]
+mod versions;
 mod views;
 #[cfg(unix)]
 mod work;

@@ -18,7 +18,7 @@ use crate::activation::{Arrival, TakenEdges, writes_of};
 use crate::address::Address;
 use crate::call::{Parent, TaskOrigin};
 use crate::failure::{HeldFailure, ItemFailure, LastError, SuppressedError, is_zero};
-use crate::graph::{GraphTables, MOST_BRANCHES};
+use crate::graph::{CompiledGraph, GraphTables, MOST_BRANCHES};
 use crate::record::version_2;
 use crate::state::StateFields;
 use crate::status::Status;
@@ -201,12 +201,12 @@ pub struct Start {
 impl Start {
     /// Whether the run continues under this graph: it has the id and the meaning of the graph that the run began under. If either
     /// of them has no meaning, it is the same text.
-    pub fn is_under(&self, code: &GraphTables) -> bool {
-        let is_same = match (self.meaning, code.settings.meaning) {
+    pub fn is_under(&self, graph: &CompiledGraph) -> bool {
+        let is_same = match (self.meaning, graph.meaning()) {
             (Some(own), Some(other)) => own == other,
-            _ => self.digest == code.digest,
+            _ => self.digest == graph.digest(),
         };
-        is_same && self.graph == code.id.as_str()
+        is_same && self.graph == graph.id().as_str()
     }
 
     /// Describes the graph that the run began under: id, version and digest.
