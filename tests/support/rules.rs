@@ -10,8 +10,11 @@ pub(crate) use random::Random;
 /// The names of the fields of an object.
 pub(crate) const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Patterns, each with the texts that it is found in, decided by hand.
-const PATTERNS: [(&str, fn(&str) -> bool); 5] = [
+/// Whether a pattern is found in a text, decided by hand.
+type IsFound = fn(&str) -> bool;
+
+/// Patterns.
+const PATTERNS: [(&str, IsFound); 5] = [
     ("^a+$", |text| !text.is_empty() && text.chars().all(|letter| letter == 'a')),
     ("b", |text| text.contains('b')),
     ("^[0-9]{2,3}$", |text| (2..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())),

@@ -2,7 +2,7 @@
 //! project.
 //! `RULES` is the number of schemas, 20 if it is not set; `SEED` makes others.
 
-use graph_agents::ModelMessage;
+use graph_agents::{ModelMessage, ModelReply};
 use graph_runtime::Value;
 use graph_runtime::testing::{TestBed, graph_test};
 use serde_json::json;
@@ -64,4 +64,31 @@ async fn a_model_gets_the_rules_and_cannot_break_them(_: TestBed) {
         again += usize::from(is_asked_again);
     }
     assert!(made > 10 && refused > 10 && again > 2, "{made} {refused} {again}");
+}
+
+/// A reply that its limit ended may look whole, and of two fields with one name nobody knows which counts.
+#[graph_test]
+async fn a_reply_that_was_cut_or_says_a_name_twice_does_nothing(_: TestBed) {
+    let good = || answer(json!({ "verdict": "merge", "confidence": 1 }));
+    let replies = move |turn: usize| match turn {
+        0 => ModelReply { is_cut: true, ..calls(&[("files_list", json!({}))]) },
+        1 => calls(&[("files_read", json!(r#"{"path":"a","path":"b"}"#))]),
+        2 => ModelReply { is_cut: true, ..good() },
+        _ => good(),
+    };
+    let (tree, bed) = (Tree::new(), TestBed::new());
+    let model = Scripted::new(move |turn, _| Ok(replies(turn)));
+    let runtime = bed.process(bed.disk().clone()).tools(tree.agents(&model)).build().unwrap();
+    runtime.start(tree.agent(), inputs()).await.unwrap().await.unwrap();
+    assert!(tree.made.lock().unwrap().is_empty());
+    let requests = model.requests.lock().unwrap().clone();
+    let heard = |at: usize| format!("{:?}", requests[at].messages.last());
+    for (at, part) in [
+        (1, "it was not made: the reply was cut off"),
+        (2, "cannot be read: "),
+        (3, "This is no answer: the reply was cut off"),
+    ] {
+        assert!(heard(at).contains(part), "{}", heard(at));
+    }
+    assert!(heard(2).contains("path"), "{}", heard(2));
 }
