@@ -1,5 +1,5 @@
-//! Two versions of a graph at once: a run that began before a change is continued by the version that it began under, with the same
-//! tools. `examples/releases/1.0` is the tree of the graph as it was, which waits for two days; `graphs` has it as it is.
+//! Two versions of a graph in one value: a run that began before a change is continued, and read, by the version that it began under,
+//! with the same tools. `examples/releases/1.0` is the tree of the graph as it was, which waits for two days; `graphs` has it as it is.
 //!
 //! `cargo run --example releases`
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::{
-    ActionError, Call, Graph, ManualClock, MemoryStore, RunError, RunId, Runtime, SecretKey, Status, Store,
+    ActionError, Call, Graph, ManualClock, MemoryStore, RunError, RunId, RunOutcome, Runtime, SecretKey, Versions,
     WorkerOptions,
 };
 use state_graphs::{ApprovedRefund, approved_refund};
@@ -45,6 +45,19 @@ impl release_1::approved_refund::Actions for Shop {
     }
 }
 
+/// Converts an output of the old release to one of the new.
+impl From<release_1::approved_refund::Output> for approved_refund::Output {
+    fn from(output: release_1::approved_refund::Output) -> Self {
+        use release_1::approved_refund::{Output, RefundedOutput, RefusedOutput};
+        match output {
+            Output::Refunded(RefundedOutput { refund, why }) => {
+                Self::Refunded(approved_refund::RefundedOutput { refund, why })
+            }
+            Output::Refused(RefusedOutput { why }) => Self::Refused(approved_refund::RefusedOutput { why }),
+        }
+    }
+}
+
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Starts a run, which asks people.
@@ -68,16 +81,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let inputs = approved_refund::Inputs { receipt: "r-8".to_owned(), cents: 4200 };
     ask(&runtime, "after", new.clone(), inputs).await?;
 
-    let worker = runtime.worker(WorkerOptions::default().graph(new).graph(old))?;
+    let refunds = Versions::of(new).and(old)?;
+    let worker = runtime.worker(WorkerOptions::default().graph(refunds.clone()))?;
     for day in 1..=3 {
         clock.advance(DAY);
         for run in ["before", "after"] {
             let is_due = day == if run == "before" { 2 } else { 3 };
             let run = RunId::new(run)?;
-            while is_due && store.find(&run).await?.status != Status::Completed {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            println!("day {day}: run `{run}` is {}", store.find(&run).await?.status.name());
+            let outcome = loop {
+                match runtime.outcome(&refunds, &run).await? {
+                    RunOutcome::Done(finished) => break format!("ended at `{}`", finished.output.node()),
+                    _ if is_due => tokio::time::sleep(Duration::from_millis(1)).await,
+                    _ => break "waits".to_owned(),
+                }
+            };
+            println!("day {day}: run `{run}` {outcome}");
         }
     }
     worker.shutdown(DAY).await;

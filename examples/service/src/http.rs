@@ -63,7 +63,8 @@ async fn within_time(request: Request, next: Next) -> Response {
     answer.unwrap_or_else(|_| Problem(StatusCode::REQUEST_TIMEOUT, "it took too long".to_owned()).into_response())
 }
 
-/// Starts an order under the id that the client chose. A client that asks again, since it got no answer, starts no second one.
+/// Starts an order under the id that the client chose. A client that asks again, since it got no answer, gets the same answer, and starts
+/// no second one.
 async fn start(
     State(service): State<Service>,
     Path(id): Path<String>,
@@ -71,21 +72,13 @@ async fn start(
 ) -> Result<Response, Problem> {
     let id = run_id(&id)?;
     // The run continues if the client goes away, also while this waits for it to be stored. Nobody awaits its result here.
-    drop(service.runtime.start_as(id.clone(), service.fulfil(), inputs).await?);
+    drop(service.runtime.start_or_attach(id.clone(), service.fulfil.clone(), inputs).await?);
     Ok((StatusCode::ACCEPTED, Json(json!({ "id": id.as_str() }))).into_response())
 }
 
 async fn show(State(service): State<Service>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
     let id = run_id(&id)?;
-    let outcome = match service.runtime.outcome(&service.fulfil(), &id).await {
-        // A deploy changed the graph: only the graph that the order began with can read its result.
-        Err(error) if error.kind() == ErrorKind::Conflict => {
-            let order = service.store.find(&id).await?;
-            return Ok(Json(json!({ "status": order.status.name(), "version": order.version })));
-        }
-        outcome => outcome?,
-    };
-    Ok(Json(match outcome {
+    Ok(Json(match service.runtime.outcome(&service.fulfil, &id).await? {
         RunOutcome::Running { nodes, is_cancelling, .. } => {
             json!({ "status": "running", "at": nodes, "cancelling": is_cancelling })
         }
@@ -122,7 +115,7 @@ async fn resume(State(service): State<Service>, Path(id): Path<String>) -> Resul
     if service.store.find(&id).await?.status != Status::Error {
         return Err(Problem(StatusCode::CONFLICT, "the order has not failed".to_owned()));
     }
-    drop(service.runtime.resume(service.fulfil(), &id).await?);
+    drop(service.runtime.resume(service.fulfil.clone(), &id).await?);
     Ok(StatusCode::ACCEPTED)
 }
 

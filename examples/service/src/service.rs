@@ -8,8 +8,8 @@ use std::time::Duration;
 use graph_runtime::answer::KeyRing;
 use graph_runtime::store::{Page, RunFilter, Within};
 use graph_runtime::{
-    Clock, EncryptionKey, Fingerprint, RunId, Runtime, SecretKey, SqliteStore, Status, Store, SystemClock, Worker,
-    WorkerError, WorkerOptions,
+    Clock, EncryptionKey, Fingerprint, RunId, Runtime, SecretKey, SqliteStore, Status, Store, SystemClock, Versions,
+    Worker, WorkerError, WorkerOptions,
 };
 use graph_telemetry::Metrics;
 
@@ -59,6 +59,10 @@ pub struct Service {
     pub store: SqliteStore,
     /// The tools.
     pub shop: Arc<Shop>,
+    /// The graph of orders that a card pays. A deploy that changes its meaning adds the version before, which continues its orders.
+    pub fulfil: Versions<Fulfil<Shop>>,
+    /// The graph of orders on invoice, with the same tools.
+    pub invoice: Versions<Invoice<Shop>>,
     /// The metrics of the runs.
     pub metrics: Metrics,
     /// The secrets that the endpoints ask for.
@@ -94,24 +98,16 @@ impl Service {
             .events(EVENTS)
             .build()?;
         let shop = Arc::new(Shop::open(&directory.join("shop.db"), *latency)?);
+        let fulfil = Versions::of(Fulfil::sharing(Arc::clone(&shop)));
+        let invoice = Versions::of(Invoice::sharing(Arc::clone(&shop)));
         let access = Arc::new(Access::open(&directory.join("inbox.token"), payment_secret.as_deref())?);
         let stopping = Arc::new(watch::Sender::new(false));
-        Ok(Self { runtime, store, shop, metrics, access, stopping })
-    }
-
-    /// Returns the graph, with tools that all runs share.
-    pub fn fulfil(&self) -> Fulfil<Shop> {
-        Fulfil::sharing(Arc::clone(&self.shop))
-    }
-
-    /// Returns the graph of orders on invoice, with the same tools.
-    pub fn invoice(&self) -> Invoice<Shop> {
-        Invoice::sharing(Arc::clone(&self.shop))
+        Ok(Self { runtime, store, shop, fulfil, invoice, metrics, access, stopping })
     }
 
     /// Continues runs as soon as they can continue: those that a crash or a shutdown stopped, and those whose waits are over.
     pub fn work(&self) -> Result<Worker, WorkerError> {
-        self.runtime.worker(WorkerOptions::default().graph(self.fulfil()).graph(self.invoice()))
+        self.runtime.worker(WorkerOptions::default().graph(self.fulfil.clone()).graph(self.invoice.clone()))
     }
 
     /// Undoes the effects of orders that were cancelled. The graph ends where it is when it is cancelled, so its service does this: when

@@ -4,6 +4,8 @@
 
 #[path = "service/browser.rs"]
 mod browser;
+#[path = "service/deploy.rs"]
+mod deploy;
 #[path = "service/inbox.rs"]
 mod inbox;
 #[path = "service/process.rs"]
@@ -29,9 +31,12 @@ fn orders_are_started_shown_and_listed() {
     let service = Process::start(directory.path(), 1);
     assert_eq!(service.request("GET", "/healthz", None), (200, "ok".to_owned()));
     assert_eq!(service.order("a-1", "tok_1"), 202);
-    assert_eq!(service.order("a-1", "tok_1"), 409, "a client that asks again starts no second order");
+    assert_eq!(service.order("a-1", "tok_1"), 202, "a client that asks again gets the same answer");
+    assert_eq!(service.order("a-1", "tok_2"), 409, "but not for another order");
     let shown = service.ended("a-1");
     assert!(shown["result"]["shipped"]["parcel"].as_str().unwrap().starts_with("parcel-"), "{shown}");
+    assert_eq!(service.order("a-1", "tok_1"), 202);
+    assert_eq!(number(directory.path(), "SELECT count(*) FROM charges"), 1, "and starts no second order");
     assert_eq!(service.order("a-2", "tok_declined"), 202);
     assert_eq!(service.ended("a-2")["result"], json!({ "refused": { "reason": "the card was declined" } }));
     assert_eq!(number(directory.path(), "SELECT quantity FROM stock WHERE article = 'tea'"), 998, "it was released");
@@ -249,7 +254,7 @@ fn a_killed_service_fulfils_each_order_once() {
         let key = SecretKey::load(&directory.path().join("keys/private_key.pem")).unwrap().public();
         let encryption_key = EncryptionKey::load(&directory.path().join("encryption.key")).unwrap();
         for run in service.store.list().await.unwrap() {
-            audit_tree(Arc::new(service.fulfil()), &run.run, &service.store, &key, Some(&encryption_key))
+            audit_tree(Arc::new(service.fulfil.clone()), &run.run, &service.store, &key, Some(&encryption_key))
                 .await
                 .unwrap();
         }

@@ -128,7 +128,7 @@ async fn statement(
 ) -> Result<Json<Envelope>, Problem> {
     let question = open(&service, &path).await?;
     let envelope = question.answer(&answer);
-    question.check(&service.invoice(), &envelope)?;
+    question.check(&service.invoice, &envelope)?;
     Ok(Json(envelope))
 }
 
@@ -143,7 +143,7 @@ async fn answer(
     if named != *wait {
         return Err(Problem(StatusCode::CONFLICT, format!("the answer is one to `{named}`, and not to `{wait}`")));
     }
-    let answered = match service.runtime.answer(&service.invoice(), &run, &envelope).await {
+    let answered = match service.runtime.answer(&service.invoice, &run, &envelope).await {
         Err(AnswerError::NotOpen { .. }) => return Err(not_open(&service, &run, wait).await),
         answered => answered?,
     };
@@ -161,7 +161,7 @@ async fn answer(
 /// Returns a question that can be answered now.
 async fn open(service: &Service, (run, wait): &(String, String)) -> Result<Question, Problem> {
     let run = run_id(run)?;
-    let open = service.runtime.questions(&service.invoice(), &run).await?;
+    let open = service.runtime.questions(&service.invoice, &run).await?;
     let Some(question) = open.into_iter().find(|question| question.wait == *wait) else {
         return Err(not_open(service, &run, wait).await);
     };

@@ -43,20 +43,13 @@ async fn start(
     Json(inputs): Json<invoice::Inputs>,
 ) -> Result<Response, Problem> {
     let id = run_id(&id)?;
-    drop(service.runtime.start_as(id.clone(), service.invoice(), inputs).await?);
+    drop(service.runtime.start_or_attach(id.clone(), service.invoice.clone(), inputs).await?);
     Ok((StatusCode::ACCEPTED, Json(json!({ "id": id.as_str() }))).into_response())
 }
 
 async fn show(State(service): State<Service>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
     let id = run_id(&id)?;
-    let outcome = match service.runtime.outcome(&service.invoice(), &id).await {
-        Err(error) if error.kind() == ErrorKind::Conflict => {
-            let order = service.store.find(&id).await?;
-            return Ok(Json(json!({ "status": order.status.name(), "version": order.version })));
-        }
-        outcome => outcome?,
-    };
-    Ok(Json(match outcome {
+    Ok(Json(match service.runtime.outcome(&service.invoice, &id).await? {
         RunOutcome::Running { nodes, is_cancelling, .. } => {
             json!({ "status": "running", "at": nodes, "cancelling": is_cancelling })
         }
@@ -93,7 +86,7 @@ async fn resume(State(service): State<Service>, Path(id): Path<String>) -> Resul
     if service.store.find(&id).await?.status != Status::Error {
         return Err(Problem(StatusCode::CONFLICT, "the order has not failed".to_owned()));
     }
-    drop(service.runtime.resume(service.invoice(), &id).await?);
+    drop(service.runtime.resume(service.invoice.clone(), &id).await?);
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -123,11 +116,13 @@ async fn pay(State(service): State<Service>, headers: HeaderMap, body: Bytes) ->
         return Err(Problem(StatusCode::UNPROCESSABLE_ENTITY, text));
     }
     let order = run_id(&payment.order)?;
+    // An order of a version that is not there any more would not hear of its payment.
+    service.runtime.outcome(&service.invoice, &order).await?;
     // First the shop: a payment that it accepts is not lost, even if the order does not hear of it in time.
     let paid = service.shop.pay(&order, &payment.id, payment.cents).await;
     refused(paid.map_err(|error| Problem(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?)?;
     let signal = invoice::Signal::Paid(invoice::Paid { cents: payment.cents });
-    match service.runtime.signal(&service.invoice(), &order, signal, &payment.id).await {
+    match service.runtime.signal(&service.invoice, &order, signal, &payment.id).await {
         Ok(Received::Accepted(_)) => Ok(Json(json!({ "result": "accepted" }))),
         // The order has ended, as it does when the shop noted the payment and the order did not wait any more.
         Ok(Received::Already { .. }) => Ok(Json(json!({ "result": "already" }))),

@@ -17,9 +17,9 @@ pub(crate) const PAYMENT_SECRET: &str = "a secret of the payment service alone";
 
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
-/// A running service. It is killed when it is dropped.
+/// A running service. It is killed when it is dropped, unless it runs in the process of the test.
 pub(crate) struct Process {
-    child: Child,
+    child: Option<Child>,
     pub(crate) address: String,
 }
 
@@ -77,7 +77,12 @@ impl Process {
         };
         // Nobody may stop the service by not reading its log.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Self { child, address }
+        Self { child: Some(child), address }
+    }
+
+    /// A service that listens in the process of the test.
+    pub(crate) fn here(address: String) -> Self {
+        Self { child: None, address }
     }
 
     /// Sends a request, and returns the status and the body.
@@ -153,23 +158,27 @@ impl Process {
     }
 
     pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        let child = self.child.as_mut().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     /// Asks the service to stop, as a supervisor does, and waits for it. Returns whether it exited with success.
     pub(crate) fn terminate(mut self) -> bool {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        let child = self.child.as_mut().unwrap();
+        let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
         assert!(sent.success());
-        self.child.wait().unwrap().success()
+        child.wait().unwrap().success()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // It has ended already where a test stopped it.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        if let Some(child) = &mut self.child {
+            drop(child.kill());
+            drop(child.wait());
+        }
     }
 }
 
