@@ -35,8 +35,8 @@ impl Runtime {
     /// no values.
     ///
     /// The run that exists is not resumed. Awaiting the [`Run`] waits until it has ended, whatever process continues it. One that failed
-    /// or was cancelled gives its error, and one that waits [`RunError::Waiting`]. As long as no [worker](Runtime::worker) continues a
-    /// run that a crash stopped, the wait goes on. A [`Canceller`](crate::Canceller) cancels it in the store, while it is awaited.
+    /// or was cancelled gives its error, and one that waits [`RunError::Waiting`]. It waits for a run that a crash stopped
+    /// until a [worker](Runtime::worker) continues it. A [`Canceller`](crate::Canceller) cancels it in the store, while it is awaited.
     ///
     /// ```
     /// # use graph_engine as graph_runtime;

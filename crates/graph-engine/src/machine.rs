@@ -134,8 +134,8 @@ pub trait Machine: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the older versions of the graph, if the machine stands for them too. What takes a run and this machine uses the version
-    /// that the run began under; new runs begin under the machine itself. All have one id, and no two of them one meaning.
+    /// Returns the older versions of the graph, if the machine stands for them too. A method that takes a run and this
+    /// machine uses the version that the run is under; new runs begin under the machine itself. All have one id, and no two of them one meaning.
     ///
     /// `Versions` of `graph-runtime` is such a machine.
     fn older(&self) -> &[Arc<dyn Machine>] {

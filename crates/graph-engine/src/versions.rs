@@ -1,4 +1,4 @@
-//! Which version of a graph a run is under, of those that a machine stands for.
+//! The version of a graph that a run is under, of those that a machine stands for.
 
 use std::iter::once;
 use std::sync::Arc;

@@ -110,8 +110,8 @@ pub(crate) fn verifying_key(pem: Option<&Path>) -> Result<PublicKey, Error> {
     }
 }
 
-/// Loads the graph of a run: from its file, or by its id from the tree `graphs`. Of several files, those of the versions of the graph,
-/// it is the one that the run is under. This does not prove that it is the graph that was run.
+/// Loads the graph of a run: from its file, or by its id from the tree `graphs`. Several files are those of the versions of the graph, and
+/// the one is taken that the run is under. This does not prove that it is the graph that was run.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The verbs about runs, with the files of several releases of a graph beside each other.
+//! The verbs about runs, with the files of several releases of a graph.
 
 use std::fs;
 use std::process::Command;

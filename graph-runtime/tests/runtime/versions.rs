@@ -25,7 +25,7 @@ fn digest(of: char, version: usize) -> String {
     format!("{}{version}", of.to_string().repeat(63))
 }
 
-/// What a call does, by the input `how`.
+/// Performs a call, as the input `how` says.
 fn act(how: &Value) -> Result<Value, ActionError> {
     match how.as_str() {
         Some("fails") => Err(ActionError::permanent("no money").with_code("declined")),
@@ -585,7 +585,7 @@ async fn a_start_that_repeats_its_id_attaches_to_the_run() {
     assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
     let error = here.start_or_attach(id("order-0"), around(0), Map::new()).await.unwrap_err();
     assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
-    // What keeps a run from starting keeps it from being attached to.
+    // A run is attached to only where it could start.
     let poor: Builder = Runtime::builder().store(disk.clone()).sign_with(SecretKey::from_seed(&KEY));
     let poor = poor.encrypt_with(encryption_key()).build().unwrap();
     let error = poor.start_or_attach(id("order-2"), both, order("acts", "tok_1")).await.unwrap_err();
