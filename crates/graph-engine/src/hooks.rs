@@ -176,32 +176,27 @@ impl HookContext<'_> {
 /// ```
 pub trait Hooks: Send + Sync + 'static {
     /// A run began. Not called when one is resumed.
-    fn graph_started(&self, context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
-        let _ = context;
+    fn graph_started(&self, _context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
         async { None }
     }
 
     /// A node is done, and its step is committed.
-    fn after_step(&self, context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
-        let _ = context;
+    fn after_step(&self, _context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
         async { None }
     }
 
     /// The call of a node failed.
-    fn error(&self, context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
-        let _ = context;
+    fn error(&self, _context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
         async { None }
     }
 
     /// The run has taken all the steps it may.
-    fn limit(&self, context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
-        let _ = context;
+    fn limit(&self, _context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
         async { None }
     }
 
     /// The run ended, other than with an error of a node (R155).
-    fn graph_completed(&self, context: &HookContext<'_>, status: Status) -> impl Future<Output = ()> + Send {
-        let _ = (context, status);
+    fn graph_completed(&self, _context: &HookContext<'_>, _status: Status) -> impl Future<Output = ()> + Send {
         async {}
     }
 }

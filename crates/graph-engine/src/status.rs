@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 /// The status of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Status {
     /// It is running, or its process is gone and it waits to be resumed.
+    #[default]
     Running,
     /// Nothing is left to do before something that it waits for has happened. No process holds it.
     Waiting,

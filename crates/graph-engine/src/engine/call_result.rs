@@ -130,6 +130,7 @@ impl VisitState {
 }
 
 /// The calls of a foreach, shared by the workers that make them.
+#[derive(Default)]
 pub(crate) struct ItemCalls {
     /// The index of the next item to be taken.
     pub(crate) next: usize,

@@ -519,19 +519,7 @@ impl StepContext {
     /// Makes a call for each item, at most `width` at a time.
     async fn visit_each(&self, visit: &mut VisitState, items: Vec<Value>, width: usize) {
         let stops = self.graph().stops_at_failure(visit.activation.node);
-        let calls = Mutex::new(ItemCalls {
-            next: 0,
-            over: false,
-            is_stopped: false,
-            results: vec![Value::Null; items.len()],
-            failures: Vec::new(),
-            warnings: Vec::new(),
-            calls: 0,
-            cached: 0,
-            fresh: Vec::new(),
-            waiting: Vec::new(),
-            done: Vec::new(),
-        });
+        let calls = Mutex::new(ItemCalls { results: vec![Value::Null; items.len()], ..ItemCalls::default() });
         let width = width.clamp(1, items.len().max(1));
         if width == 1 {
             self.work(&visit.activation, &items, &calls, stops).await;

@@ -731,7 +731,7 @@ impl Edit {
 }
 
 /// The end of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct End {
     /// How it ended.
@@ -776,21 +776,7 @@ pub struct End {
 impl End {
     /// Creates an end with only its status and its number of steps set.
     pub fn of(status: Status, steps: u64) -> Self {
-        Self {
-            status,
-            steps,
-            output: Value::Null,
-            error: None,
-            node: None,
-            code: None,
-            now: None,
-            exhausted: false,
-            signal: None,
-            unfit: false,
-            failures: Vec::new(),
-            warnings: Vec::new(),
-            unread: BTreeMap::new(),
-        }
+        Self { status, steps, ..Self::default() }
     }
 
     /// Whether a finished call is made again if the run is resumed, because its node failed on the call's result.

@@ -148,7 +148,7 @@ impl SnapshotDraft<'_> {
     /// Returns the snapshot as it is written.
     pub fn to_owned(&self) -> Snapshot {
         let (code, position) = (self.code, self.position);
-        let owned = |all: &[Activation]| targets(code, all).into_iter().map(Target::to_read).collect::<Vec<_>>();
+        let owned = |all: &[Activation]| targets(code, all).into_iter().map(Target::into_read).collect::<Vec<_>>();
         let key_name = |key: usize| code.keys[key].name.clone();
         let last = last_made(position.steps, &position.frontier, &position.parked);
         // A run that has returned takes no snapshot.

@@ -68,7 +68,7 @@ impl WrittenVisit<'_> {
 
 impl Target<&str> {
     /// Returns the target as it is read.
-    pub(crate) fn to_read(self) -> Target {
+    pub(crate) fn into_read(self) -> Target {
         let Self { number, node, branch, fan } = self;
         Target { number, node: node.to_owned(), branch, fan }
     }

@@ -18,7 +18,7 @@ use crate::step::shared::SharedKey;
 use crate::step::visited::SettledVisit;
 
 /// The position of a run between two steps: everything but its state. Nothing of it changes while a step is in progress.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Position {
     /// How many nodes were visited.
     pub steps: u64,
@@ -201,33 +201,8 @@ impl Position {
     }
 
     fn beginning(first: u16, frontier: Vec<Activation>, joins: Vec<OpenJoin>) -> Self {
-        Self {
-            steps: 0,
-            made: frontier.last().map_or(0, |last| last.number),
-            last: first,
-            returned_in: None,
-            frontier,
-            parked: Vec::new(),
-            held: Vec::new(),
-            waits: Vec::new(),
-            taken: BTreeMap::new(),
-            calls_left: BTreeMap::new(),
-            pauses: None,
-            to_pause: BTreeSet::new(),
-            paused_after: BTreeSet::new(),
-            waited: BTreeMap::new(),
-            received: BTreeSet::new(),
-            joins,
-            returning: None,
-            root: Memory::default(),
-            branches: BTreeMap::new(),
-            suppressed: Vec::new(),
-            limit: None,
-            visited: BTreeMap::new(),
-            below: 0,
-            shared: Vec::new(),
-            paths: ElementPaths::new(),
-        }
+        let made = frontier.last().map_or(0, |last| last.number);
+        Self { made, last: first, frontier, joins, ..Self::default() }
     }
 
     /// Returns the activation that the run ended at, whose branch its output sees.

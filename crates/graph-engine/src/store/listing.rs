@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use serde::Deserialize;
+use graph_model::value::Value;
 
 use crate::graph::CompiledGraph;
 use crate::record::SignedRecord;
@@ -353,41 +353,29 @@ impl RunStart {
     /// Reads the first of a journal's records. Fields that cannot be read are left out; verifying the journal finds the
     /// mistake.
     pub fn of(records: &[SignedRecord]) -> Self {
-        #[derive(Deserialize)]
-        struct Start {
-            parent: Option<Parent>,
-            task: Option<Task>,
-            digest: Option<Digest>,
-            meaning: Option<Digest>,
-            version: Option<String>,
+        let start = records.first().map(members).unwrap_or_default();
+        let text = |at: &str| start.pointer(at).and_then(Value::as_str);
+        let run = |at: &str| RunId::new(text(at)?).ok();
+        let digest = |at: &str| text(at)?.parse().ok();
+        Self {
+            parent: run("/parent/run"),
+            owner: run("/task/owner"),
+            digest: digest("/digest"),
+            meaning: digest("/meaning"),
+            version: text("/version").map(str::to_owned),
         }
-        #[derive(Deserialize)]
-        struct Parent {
-            run: RunId,
-        }
-        #[derive(Deserialize)]
-        struct Task {
-            owner: RunId,
-        }
-        let start = records.first().and_then(|first| serde_json::from_str::<Start>(&first.body).ok());
-        start.map_or_else(Self::default, |Start { parent, task, digest, meaning, version }| Self {
-            parent: parent.map(|parent| parent.run),
-            owner: task.map(|task| task.owner),
-            digest,
-            meaning,
-            version,
-        })
     }
+}
+
+/// Returns the members of a record; null if it is no JSON.
+fn members(record: &SignedRecord) -> Value {
+    serde_json::from_str(&record.body).unwrap_or_default()
 }
 
 /// Returns the [code](RunSummary::code) of the failure that a run ended with, from the last of the records.
 pub fn failure_code(records: &[SignedRecord], status: Status) -> Option<String> {
-    #[derive(Deserialize)]
-    struct End {
-        code: Option<String>,
-    }
     let last = records.last().filter(|_| status == Status::Error)?;
-    serde_json::from_str::<End>(&last.body).ok()?.code
+    members(last).get("code")?.as_str().map(str::to_owned)
 }
 
 /// The summary of a run in a list. A store begins with [`RunSummary::new`] and fills in the fields that it knows.

@@ -132,15 +132,10 @@ impl MemoryStore {
             return Err(StoreError::Leased { run: run.clone(), holder: "this process".to_owned() });
         }
         let lease = self.lease_to(run, found.token + 1);
-        found.cancel_if_due(self.clock.now());
         if ignores_cancel {
             (found.is_cancelling, found.cancel_at) = (false, None);
         }
-        if found.is_cancelling {
-            lease.cancel_request().set();
-        }
-        (found.token, found.leased, found.holder) =
-            (lease.token(), SystemTime::now(), Some(lease.cancel_request().clone()));
+        found.hold(&lease, self.clock.now());
         Ok(lease)
     }
 
@@ -248,25 +243,28 @@ impl StoredRun {
         }
     }
 
+    /// Notes who holds it from now on.
+    fn hold(&mut self, lease: &Lease, now: i64) {
+        self.cancel_if_due(now);
+        if self.is_cancelling {
+            lease.cancel_request().set();
+        }
+        (self.token, self.leased) = (lease.token(), SystemTime::now());
+        self.holder = Some(lease.cancel_request().clone());
+    }
+
     fn summary(&self, id: &RunId) -> RunSummary {
         let holder =
             || Holder { process: Some(std::process::id()), host: "this host".to_owned(), since: Some(self.leased) };
         RunSummary {
-            run: id.clone(),
-            graph: self.graph.clone(),
-            status: self.status,
             records: self.records.len() as u64,
             created: Some(self.created),
             updated: Some(self.updated),
-            parent: self.start.parent.clone(),
-            owner: self.start.owner.clone(),
             holder: self.holder.is_some().then(holder),
             is_cancelling: self.is_cancelling,
-            digest: self.start.digest,
-            meaning: self.start.meaning,
-            version: self.start.version.clone(),
             code: self.code.clone(),
             next_due: self.waits.values().filter_map(|wait| wait.due).min().map(from_unix_milliseconds),
+            ..RunSummary::new(id.clone(), self.graph.clone(), self.status).with_start(self.start.clone())
         }
     }
 }
@@ -390,12 +388,7 @@ impl Store for MemoryStore {
             for (_, _, id) in ready.into_iter().take(claim.limit) {
                 let Some(run) = runs.runs.get_mut(&id) else { continue };
                 let lease = self.lease_to(&id, run.token + 1);
-                run.cancel_if_due(now);
-                if run.is_cancelling {
-                    lease.cancel_request().set();
-                }
-                (run.token, run.leased, run.holder) =
-                    (lease.token(), SystemTime::now(), Some(lease.cancel_request().clone()));
+                run.hold(&lease, now);
                 // A process that dies takes the store with it.
                 claimed.push(Claimed::new(lease, 1, run.postponed));
             }
