@@ -59,7 +59,9 @@ impl Error {
             }
             at = cause;
         }
-        Self::new(text.replace(GIVES_KEY, NAMES_KEY))
+        let needs_key = text.contains("secrets are encrypted with the key") && text.ends_with("which is not there");
+        let help = if needs_key { ": name it with `--encryption-key FILE`" } else { "" };
+        Self::new(format!("{}{help}", text.replace(GIVES_KEY, NAMES_KEY)))
     }
 
     /// Returns the error of an operation on a file.

@@ -57,7 +57,7 @@ impl HasKind for BuildError {
 #[non_exhaustive]
 pub enum StoredRunError {
     /// There is no store, it has no such run, the run is held or has ended, or the store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Store(#[from] StoreError),
     /// The journal is not what the engine wrote.
     #[error("run `{run}`: {reason}")]
@@ -234,7 +234,7 @@ pub enum StartError {
     #[error("the runtime was shut down and begins no more runs")]
     ShutDown,
     /// The journal could not be begun: there is such a run already, or the store failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Store(#[from] StoreError),
 }
 

@@ -59,7 +59,7 @@ fn orders_are_started_shown_and_listed() {
     let (_, list) = service.request("GET", "/orders?status=completed", None);
     let list: Value = serde_json::from_str(&list).unwrap();
     assert_eq!((list["orders"].as_array().unwrap().len(), &list["next"]), (3, &Value::Null), "{list}");
-    assert_eq!(service.request("GET", "/orders?after=nowhere", None).0, 400);
+    assert_eq!(service.request("GET", "/orders?after=nowhere", None).0, 422);
     let (_, metrics) = service.request("GET", "/metrics", None);
     for line in [
         "graph_runs_started_total{graph=\"shop/fulfil\"} 3",
@@ -134,7 +134,7 @@ fn a_client_follows_an_order_over_a_crash() {
     service.wait_until_at("a-1", "charge");
     let (status, begun) = service.events("a-1", None, 2);
     assert_eq!((status, names(&begun)), (200, vec!["started", "visited"]));
-    assert_eq!(service.events("a-1", Some("a-2@1.0"), usize::MAX).0, 400);
+    assert_eq!(service.events("a-1", Some("a-2@1.0"), usize::MAX).0, 422);
     service.kill();
     // The service continues the order when it starts again.
     let service = Process::start(directory.path(), 1);

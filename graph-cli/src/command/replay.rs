@@ -36,14 +36,10 @@ pub(crate) fn run(arguments: &ReplayArguments) -> CommandResult {
     let changed = load(&arguments.graph)?;
     let replayed = replay(&original, &changed, &arguments.run, &records, &key, encryption_key.as_ref());
     let replayed = replayed.map_err(|error| {
-        let help = match &error {
-            PastError::Journal(_) if arguments.original.is_empty() => {
-                "; if the graph was changed since, name the file as it was with `--original`"
-            }
-            PastError::Encrypted(_) => "; name it with `--encryption-key FILE`",
-            _ => "",
-        };
-        Error::new(format!("run {}: {}{help}", arguments.run, Error::from(error)))
+        let is_another = matches!(error, PastError::Journal(_)) && arguments.original.is_empty();
+        let help = "; if the graph was changed since, name the file as it was with `--original`";
+        let run = &arguments.run;
+        Error::new(format!("run {run}: {}{}", Error::from(error), if is_another { help } else { "" }))
     })?;
     if arguments.json {
         out_json!(as_json(&arguments.run, &replayed));

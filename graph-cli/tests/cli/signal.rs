@@ -87,7 +87,7 @@ fn a_signal_that_does_not_fit_is_refused() {
     // Another version of the graph.
     place.sign("graphs/g.yaml", &ORDER.replace("1h", "2h"));
     let changed = place.stored(&["signal", "r", "withdrawn", "\"no\""]);
-    assert!(changed.code == 3 && changed.err.contains("run `r` is a run of test/g 1.0.0 ("), "{}", changed.err);
+    assert!(changed.code == 3 && changed.err.contains("run `r` is a run of `test/g 1.0.0 ("), "{}", changed.err);
     let shown: Value = serde_json::from_str(&place.stored(&["runs", "r", "--json"]).out).unwrap();
     assert_eq!((&shown["runs"][0]["status"], &shown["runs"][0]["records"]), (&json!("waiting"), &json!(2)));
 }

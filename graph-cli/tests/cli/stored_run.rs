@@ -232,7 +232,7 @@ fn resume_refuses_a_changed_graph_and_leaves_the_run_unchanged() {
     let before = everything(&place);
     let refused = place.run(&["--store", "runs.db", "--resume", "r"]);
     assert_eq!(refused.code, 3);
-    assert!(refused.err.contains("it is a run of `test/g 1.0.0 ("), "{}", refused.err);
+    assert!(refused.err.contains("run `r` is a run of `test/g 1.0.0 ("), "{}", refused.err);
     assert!(
         refused
             .err
