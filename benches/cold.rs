@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use graph_runtime::{ActionError, Call, Map, Options, Runtime, SecretKey, SqliteStore};
+use state_graphs::tools::bench_tick;
 use state_graphs::{Tally, tally};
 
 /// The number of steps that count as the first ones, and of the steps after `WARM` that count as the later ones.
@@ -20,12 +21,12 @@ const ROUNDS: usize = 5;
 /// Counts down, and records the time of each call. Its future is ready at the first poll.
 struct Counter(AtomicI64, Arc<Mutex<Vec<Instant>>>);
 
-impl tally::Actions for Counter {
-    async fn bench_tick(&self, _: &Call, _: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
+impl bench_tick::Tool for Counter {
+    async fn bench_tick(&self, _: &Call, _: bench_tick::Params) -> Result<bench_tick::Output, ActionError> {
         if let Ok(mut asked) = self.1.lock() {
             asked.push(Instant::now());
         }
-        Ok(tally::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+        Ok(bench_tick::Output { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
     }
 }
 

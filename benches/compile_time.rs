@@ -88,19 +88,21 @@ graph-runtime = {{ package = "state-graph-runtime", path = {:?} }}
 }
 
 fn program(shape: Shape) -> String {
-    let mut text = "//! With and without a large graph.\n#[cfg(feature = \"large\")]\npub mod with {\n    use graph_runtime::{ActionError, Call, Runtime};\n\n    graph_runtime::graph!(\"graphs/graph0.yaml\");\n\n    pub struct Own;\n\n    impl graph0::Actions for Own {\n".to_owned();
+    let mut text = "//! With and without a large graph.\n#[cfg(feature = \"large\")]\npub mod with {\n    use graph_runtime::{ActionError, Call, Runtime};\n\n    graph_runtime::graph!(\"graphs/graph0.yaml\");\n\n    use graph0::tools::*;\n\n    pub struct Own;\n".to_owned();
     for tool in 0..shape.tools {
         write!(
             text,
-            "        async fn own_tool{tool}(&self, _: &Call, p: graph0::OwnTool{tool}) -> Result<graph0::OwnTool{tool}Result, ActionError> {{
-            Ok(graph0::OwnTool{tool}Result {{ alpha: p.alpha, beta: p.beta, gamma: p.delta.is_some(), delta{tool}: None }})
+            "
+    impl own_tool{tool}::Tool for Own {{
+        async fn own_tool{tool}(&self, _: &Call, p: own_tool{tool}::Params) -> Result<own_tool{tool}::Output, ActionError> {{
+            Ok(own_tool{tool}::Output {{ alpha: p.alpha, beta: p.beta, gamma: p.delta.is_some(), delta{tool}: None }})
         }}
+    }}
 "
         )
         .expect("a string takes all");
     }
-    text + "    }
-
+    text + "
     pub async fn start(runtime: &Runtime) -> String {
         let inputs = graph0::Inputs { name: \"x\".into() };
         runtime.start(Graph0::new(Own), inputs).await.unwrap().await.unwrap().output.last

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use graph_runtime::{ActionError, Call, Map, Runtime, SecretKey, SqliteStore};
+use state_graphs::tools::bench_tick;
 use state_graphs::{Tally, tally};
 
 /// How many runs are in progress at once.
@@ -22,9 +23,9 @@ const ROUNDS: usize = 7;
 /// Counts down; its future is ready at the first poll.
 struct Counter(AtomicI64);
 
-impl tally::Actions for Counter {
-    async fn bench_tick(&self, _: &Call, _: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
-        Ok(tally::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+impl bench_tick::Tool for Counter {
+    async fn bench_tick(&self, _: &Call, _: bench_tick::Params) -> Result<bench_tick::Output, ActionError> {
+        Ok(bench_tick::Output { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
     }
 }
 

@@ -17,6 +17,7 @@ use graph_runtime::record::SignedRecord;
 use graph_runtime::{
     ActionError, Call, Map, MemoryStore, Options, RunId, Runtime, SecretKey, SqliteStore, Store, audit,
 };
+use state_graphs::tools::bench_tick;
 use state_graphs::{Tally, tally};
 
 /// How long the run is.
@@ -30,12 +31,12 @@ const SEGMENT: u64 = 600;
 /// Counts down, and records the time of each call. Its future is ready at the first poll.
 struct Counter(AtomicI64, Arc<Mutex<Vec<Instant>>>);
 
-impl tally::Actions for Counter {
-    async fn bench_tick(&self, _: &Call, _: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
+impl bench_tick::Tool for Counter {
+    async fn bench_tick(&self, _: &Call, _: bench_tick::Params) -> Result<bench_tick::Output, ActionError> {
         if let Ok(mut asked) = self.1.lock() {
             asked.push(Instant::now());
         }
-        Ok(tally::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+        Ok(bench_tick::Output { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
     }
 }
 

@@ -6,13 +6,14 @@
 use std::time::Instant;
 
 use graph_runtime::{ActionError, Call, Runtime};
+use state_graphs::tools::bench_tick;
 use state_graphs::{Countdown, countdown};
 
 /// A tool that never answers.
 struct Silent;
 
-impl countdown::Actions for Silent {
-    async fn bench_tick(&self, _: &Call, _: countdown::BenchTick) -> Result<countdown::BenchTickResult, ActionError> {
+impl bench_tick::Tool for Silent {
+    async fn bench_tick(&self, _: &Call, _: bench_tick::Params) -> Result<bench_tick::Output, ActionError> {
         std::future::pending().await
     }
 }

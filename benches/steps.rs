@@ -23,6 +23,8 @@ use graph_runtime::{
     Store, Value,
 };
 use rusqlite::Connection;
+use state_graphs::tools::bench_tick::Tool as _;
+use state_graphs::tools::{bench_square, bench_tick, shop_charge_card, shop_look_up};
 use state_graphs::{Countdown, Order, Rounds, Spread, Sweep, Tally, countdown, order, rounds, spread, sweep, tally};
 use tokio::runtime::Runtime as Tokio;
 
@@ -35,21 +37,17 @@ impl Counter {
     }
 }
 
-impl countdown::Actions for Counter {
-    async fn bench_tick(&self, _: &Call, _: countdown::BenchTick) -> Result<countdown::BenchTickResult, ActionError> {
-        Ok(countdown::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+impl bench_tick::Tool for Counter {
+    async fn bench_tick(&self, _: &Call, _: bench_tick::Params) -> Result<bench_tick::Output, ActionError> {
+        Ok(bench_tick::Output { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
     }
 }
 
 /// The same with a future that yields once, so that the engine waits for its answer.
 struct Yielding(Counter);
 
-impl countdown::Actions for Yielding {
-    async fn bench_tick(
-        &self,
-        call: &Call,
-        params: countdown::BenchTick,
-    ) -> Result<countdown::BenchTickResult, ActionError> {
+impl bench_tick::Tool for Yielding {
+    async fn bench_tick(&self, call: &Call, params: bench_tick::Params) -> Result<bench_tick::Output, ActionError> {
         tokio::task::yield_now().await;
         self.0.bench_tick(call, params).await
     }
@@ -58,16 +56,18 @@ impl countdown::Actions for Yielding {
 /// The tools of `order`, of which only the routing is measured.
 struct Shop;
 
-impl order::Actions for Shop {
-    async fn shop_look_up(&self, _: &Call, _: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
+impl shop_look_up::Tool for Shop {
+    async fn shop_look_up(&self, _: &Call, _: shop_look_up::Params) -> Result<shop_look_up::Output, ActionError> {
         Err(ActionError::permanent("not called here"))
     }
+}
 
+impl shop_charge_card::Tool for Shop {
     async fn shop_charge_card(
         &self,
         _: &Call,
-        _: order::ShopChargeCard,
-    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        _: shop_charge_card::Params,
+    ) -> Result<shop_charge_card::Output, ActionError> {
         Err(ActionError::permanent("not called here"))
     }
 }
@@ -76,43 +76,25 @@ fn tokio() -> Tokio {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("tokio starts")
 }
 
-impl tally::Actions for Counter {
-    async fn bench_tick(&self, _: &Call, _: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
-        Ok(tally::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
-    }
-}
-
 /// A [`Counter`] that records the times of its first and its last call.
 struct Clocked {
     counter: Counter,
     between: Arc<Mutex<Option<(Instant, Instant)>>>,
 }
 
-impl tally::Actions for Clocked {
-    async fn bench_tick(&self, call: &Call, params: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
+impl bench_tick::Tool for Clocked {
+    async fn bench_tick(&self, call: &Call, params: bench_tick::Params) -> Result<bench_tick::Output, ActionError> {
         let now = Instant::now();
         self.between.lock().expect("nobody panics").get_or_insert((now, now)).1 = now;
-        tally::Actions::bench_tick(&self.counter, call, params).await
+        self.counter.bench_tick(call, params).await
     }
 }
 
 /// Squares numbers; its future is ready at the first poll.
 struct Squares;
 
-impl sweep::Actions for Squares {
-    async fn bench_square(&self, _: &Call, params: sweep::BenchSquare) -> Result<i64, ActionError> {
-        Ok(params.number.wrapping_mul(params.number))
-    }
-}
-
-impl spread::Actions for Squares {
-    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
-        Ok(params.number.wrapping_mul(params.number))
-    }
-}
-
-impl rounds::Actions for Squares {
-    async fn bench_square(&self, _: &Call, params: rounds::BenchSquare) -> Result<i64, ActionError> {
+impl bench_square::Tool for Squares {
+    async fn bench_square(&self, _: &Call, params: bench_square::Params) -> Result<i64, ActionError> {
         Ok(params.number.wrapping_mul(params.number))
     }
 }

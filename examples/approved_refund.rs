@@ -12,16 +12,15 @@ use graph_runtime::answer::{AnswerKeys, KeyHolder};
 use graph_runtime::{
     ActionError, Call, Fingerprint, ManualClock, MemoryStore, RunId, Runtime, SecretKey, WorkerOptions,
 };
-use state_graphs::approved_refund::{
-    Actions, Answer, ApproveAnswer, ApproveAnswerDecision, Inputs, Output, ShopRefund, ShopRefundResult,
-};
+use state_graphs::approved_refund::{Answer, ApproveAnswer, ApproveAnswerDecision, Inputs, Output};
+use state_graphs::tools::shop_refund;
 use state_graphs::{ApprovedRefund, approved_refund};
 
 struct Shop;
 
-impl Actions for Shop {
-    async fn shop_refund(&self, call: &Call, _: ShopRefund) -> Result<ShopRefundResult, ActionError> {
-        Ok(ShopRefundResult { refund: format!("refund-{}", call.attempt()) })
+impl shop_refund::Tool for Shop {
+    async fn shop_refund(&self, call: &Call, _: shop_refund::Params) -> Result<shop_refund::Output, ActionError> {
+        Ok(shop_refund::Output { refund: format!("refund-{}", call.attempt()) })
     }
 }
 

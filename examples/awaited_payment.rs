@@ -10,14 +10,15 @@ use std::time::{Duration, SystemTime};
 use graph_runtime::{
     ActionError, Call, ManualClock, MemoryStore, RunId, RunOutcome, Runtime, SecretKey, WorkerOptions,
 };
-use state_graphs::awaited_payment::{Actions, Inputs, Output, Paid, ShopLookUp, ShopLookUpResult, Signal};
+use state_graphs::awaited_payment::{Inputs, Output, Paid, Signal};
+use state_graphs::tools::shop_look_up;
 use state_graphs::{AwaitedPayment, awaited_payment};
 
 struct Shop;
 
-impl Actions for Shop {
-    async fn shop_look_up(&self, _: &Call, _: ShopLookUp) -> Result<ShopLookUpResult, ActionError> {
-        Ok(ShopLookUpResult { price_cents: 4200, in_stock: 3 })
+impl shop_look_up::Tool for Shop {
+    async fn shop_look_up(&self, _: &Call, _: shop_look_up::Params) -> Result<shop_look_up::Output, ActionError> {
+        Ok(shop_look_up::Output { price_cents: 4200, in_stock: 3 })
     }
 }
 

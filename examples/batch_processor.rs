@@ -10,42 +10,30 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use graph_program::ProgramConnection;
-use graph_runtime::{ActionError, Call, MemoryStore, Runtime, SecretKey, ToolConfig};
+use graph_runtime::{ActionError, Call, MemoryStore, Runtime, RuntimeTools, SecretKey, ToolConfig};
 use serde_json::{Value, json};
 use state_graphs::parcels::{label_batch, label_batch_rust};
+use state_graphs::tools::parcels_label;
 
 /// A post office, which delivers to few addresses.
 struct Post;
 
-impl Post {
-    fn label(call: &Call, address: &str, grams: i64) -> Result<(String, i64), ActionError> {
-        if address.starts_with("nowhere") {
+/// The runtime starts the program of the contract.
+impl RuntimeTools for Post {}
+
+// Both graphs call the tool.
+impl parcels_label::Tool for Post {
+    async fn parcels_label(
+        &self,
+        call: &Call,
+        params: parcels_label::Params,
+    ) -> Result<parcels_label::Output, ActionError> {
+        if params.address.starts_with("nowhere") {
             return Err(ActionError::permanent("the address is unknown"));
         }
         // A post office that gets the key again sells no second label.
-        Ok((format!("L-{:.8}", call.idempotency_key()), 250 + grams / 100 * 5))
-    }
-}
-
-impl label_batch::Actions for Post {
-    async fn parcels_label(
-        &self,
-        call: &Call,
-        params: label_batch::ParcelsLabel,
-    ) -> Result<label_batch::ParcelsLabelResult, ActionError> {
-        let (number, cents) = Self::label(call, &params.address, params.grams)?;
-        Ok(label_batch::ParcelsLabelResult { number, cents })
-    }
-}
-
-impl label_batch_rust::Actions for Post {
-    async fn parcels_label(
-        &self,
-        call: &Call,
-        params: label_batch_rust::ParcelsLabel,
-    ) -> Result<label_batch_rust::ParcelsLabelResult, ActionError> {
-        let (number, cents) = Self::label(call, &params.address, params.grams)?;
-        Ok(label_batch_rust::ParcelsLabelResult { number, cents })
+        let number = format!("L-{:.8}", call.idempotency_key());
+        Ok(parcels_label::Output { number, cents: 250 + params.grams / 100 * 5 })
     }
 }
 

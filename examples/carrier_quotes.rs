@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use graph_runtime::{ActionError, Call, Progress, Runtime};
+use state_graphs::tools::carriers_quote;
 use state_graphs::{CarrierQuotes, carrier_quotes};
 
 /// The carriers that the graph asks.
@@ -20,12 +21,12 @@ struct Carriers {
     broken: Vec<String>,
 }
 
-impl carrier_quotes::Actions for Carriers {
+impl carriers_quote::Tool for Carriers {
     async fn carriers_quote(
         &self,
         _: &Call,
-        params: carrier_quotes::CarriersQuote,
-    ) -> Result<carrier_quotes::CarriersQuoteResult, ActionError> {
+        params: carriers_quote::Params,
+    ) -> Result<carriers_quote::Output, ActionError> {
         let carrier = params.carrier;
         let (wait, cents_a_kilo, days) = match carrier.as_str() {
             "north" => (200, 120, 5),
@@ -40,7 +41,7 @@ impl carrier_quotes::Actions for Carriers {
         }
         let kilos = params.grams.saturating_add(999) / 1_000;
         let cents = 200_i64.saturating_add(kilos.saturating_mul(cents_a_kilo));
-        Ok(carrier_quotes::CarriersQuoteResult { cents, days })
+        Ok(carriers_quote::Output { cents, days })
     }
 }
 

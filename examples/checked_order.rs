@@ -7,42 +7,39 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use graph_runtime::{ActionError, Call, Progress, Runtime};
+use state_graphs::tools::{market_quote, shop_charge_card, shop_look_up};
 use state_graphs::{CheckedOrder, checked_order};
 
 /// Two shops and a bank, each of which takes a moment to answer.
 struct Market;
 
-impl checked_order::Actions for Market {
-    async fn shop_look_up(
-        &self,
-        _: &Call,
-        params: checked_order::ShopLookUp,
-    ) -> Result<checked_order::ShopLookUpResult, ActionError> {
+impl shop_look_up::Tool for Market {
+    async fn shop_look_up(&self, _: &Call, params: shop_look_up::Params) -> Result<shop_look_up::Output, ActionError> {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let in_stock = if params.article == "tea" { 12 } else { 0 };
-        Ok(checked_order::ShopLookUpResult { price_cents: 450, in_stock })
+        Ok(shop_look_up::Output { price_cents: 450, in_stock })
     }
+}
 
-    async fn market_quote(
-        &self,
-        _: &Call,
-        params: checked_order::MarketQuote,
-    ) -> Result<checked_order::MarketQuoteResult, ActionError> {
+impl market_quote::Tool for Market {
+    async fn market_quote(&self, _: &Call, params: market_quote::Params) -> Result<market_quote::Output, ActionError> {
         tokio::time::sleep(Duration::from_millis(200)).await;
         if params.shop == "theirs" && params.article == "coffee" {
             return Err(ActionError::permanent("the other shop is closed"));
         }
         let price_cents = if params.shop == "ours" { 450 } else { 480 };
-        Ok(checked_order::MarketQuoteResult { shop: params.shop, price_cents })
+        Ok(market_quote::Output { shop: params.shop, price_cents })
     }
+}
 
+impl shop_charge_card::Tool for Market {
     async fn shop_charge_card(
         &self,
         call: &Call,
-        params: checked_order::ShopChargeCard,
-    ) -> Result<checked_order::ShopChargeCardResult, ActionError> {
+        params: shop_charge_card::Params,
+    ) -> Result<shop_charge_card::Output, ActionError> {
         let key = call.idempotency_key();
-        Ok(checked_order::ShopChargeCardResult { receipt: format!("{} cents, {key:.8}", params.price_cents) })
+        Ok(shop_charge_card::Output { receipt: format!("{} cents, {key:.8}", params.price_cents) })
     }
 }
 

@@ -10,33 +10,28 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use graph_runtime::{ActionError, Call, Progress, Runtime};
+use state_graphs::tools::{files_count, files_list};
 use state_graphs::{FileReport, file_report};
 
 /// Reads the files of this machine.
 struct Disk;
 
-impl file_report::Actions for Disk {
-    async fn files_list(
-        &self,
-        _: &Call,
-        params: file_report::FilesList,
-    ) -> Result<file_report::FilesListResult, ActionError> {
+impl files_list::Tool for Disk {
+    async fn files_list(&self, _: &Call, params: files_list::Params) -> Result<files_list::Output, ActionError> {
         let files = blocking(move || listed(Path::new(&params.directory))).await?;
         let files = files.iter().map(|path| path.display().to_string()).collect();
-        Ok(file_report::FilesListResult { files })
+        Ok(files_list::Output { files })
     }
+}
 
-    async fn files_count(
-        &self,
-        _: &Call,
-        params: file_report::FilesCount,
-    ) -> Result<file_report::FilesCountResult, ActionError> {
+impl files_count::Tool for Disk {
+    async fn files_count(&self, _: &Call, params: files_count::Params) -> Result<files_count::Output, ActionError> {
         let path = PathBuf::from(params.path);
         let kind = path.extension().map_or_else(String::new, |extension| extension.display().to_string());
         let text = blocking(move || fs::read_to_string(path)).await?;
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let (lines, words) = (count(text.lines().count()), count(text.split_whitespace().count()));
-        Ok(file_report::FilesCountResult { kind, lines, words })
+        Ok(files_count::Output { kind, lines, words })
     }
 }
 

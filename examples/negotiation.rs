@@ -6,17 +6,21 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use graph_runtime::{ActionError, Call, Edges, Runtime};
-use state_graphs::negotiation::{
-    MarketNegotiate, MarketNegotiateParty as Party, MarketNegotiateResult, MarketNegotiateResultSays as Says,
-};
+use state_graphs::tools::market_negotiate;
+use state_graphs::tools::market_negotiate::OutputSays as Says;
+use state_graphs::tools::market_negotiate::ParamsParty as Party;
 use state_graphs::{Negotiation, negotiation};
 
 /// Both parties. They follow a script: they move by 10, up to a limit.
 struct Parties;
 
-impl negotiation::Actions for Parties {
-    async fn market_negotiate(&self, _: &Call, params: MarketNegotiate) -> Result<MarketNegotiateResult, ActionError> {
-        let MarketNegotiate { party, offered, own, .. } = params;
+impl market_negotiate::Tool for Parties {
+    async fn market_negotiate(
+        &self,
+        _: &Call,
+        params: market_negotiate::Params,
+    ) -> Result<market_negotiate::Output, ActionError> {
+        let market_negotiate::Params { party, offered, own, .. } = params;
         let (price, is_content, is_beyond) = match party {
             Party::Buyer => {
                 let price = own.map_or(60, |own| own + 10);
@@ -32,7 +36,7 @@ impl negotiation::Actions for Parties {
             (false, false) => (Says::Offer, price),
             (false, true) => (Says::Leave, price),
         };
-        Ok(MarketNegotiateResult { says, price })
+        Ok(market_negotiate::Output { says, price })
     }
 }
 

@@ -6,32 +6,35 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use graph_runtime::{ActionError, Call, Progress, Runtime};
+use state_graphs::tools::{shop_charge_card, shop_look_up};
 use state_graphs::{Order, order};
 
 /// A shop without a database.
 struct Shop;
 
 // Leave out a method or change a type, and the compiler says what the graph expects.
-impl order::Actions for Shop {
-    async fn shop_look_up(&self, _: &Call, params: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
+impl shop_look_up::Tool for Shop {
+    async fn shop_look_up(&self, _: &Call, params: shop_look_up::Params) -> Result<shop_look_up::Output, ActionError> {
         match params.article.as_str() {
-            "tea" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 12 }),
-            _ => Ok(order::ShopLookUpResult { price_cents: 0, in_stock: 0 }),
+            "tea" => Ok(shop_look_up::Output { price_cents: 450, in_stock: 12 }),
+            _ => Ok(shop_look_up::Output { price_cents: 0, in_stock: 0 }),
         }
     }
+}
 
+impl shop_charge_card::Tool for Shop {
     async fn shop_charge_card(
         &self,
         call: &Call,
-        params: order::ShopChargeCard,
-    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        params: shop_charge_card::Params,
+    ) -> Result<shop_charge_card::Output, ActionError> {
         if params.card == "tok_broke" {
             return Err(ActionError::permanent("insufficient funds"));
         }
         // A payment service that receives this key charges only once, even if a crash makes the step run twice.
         let key = call.idempotency_key();
         let total = params.price_cents * params.quantity;
-        Ok(order::ShopChargeCardResult { receipt: format!("{total} cents, {key:.8}") })
+        Ok(shop_charge_card::Output { receipt: format!("{total} cents, {key:.8}") })
     }
 }
 

@@ -5,31 +5,33 @@
 use std::error::Error;
 
 use graph_runtime::{ActionError, Call, Runtime};
+use state_graphs::tools::{shop_charge_card, shop_look_up};
 use state_graphs::{OrderBatch, order, order_batch};
 
 /// A shop without a database.
 struct Shop;
 
-// The program also provides the tools of the nested graph. The outer graph itself calls none.
-impl order_batch::Actions for Shop {}
+// These are the tools of the nested graph. The outer graph itself calls none.
 
-impl order::Actions for Shop {
-    async fn shop_look_up(&self, _: &Call, params: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
+impl shop_look_up::Tool for Shop {
+    async fn shop_look_up(&self, _: &Call, params: shop_look_up::Params) -> Result<shop_look_up::Output, ActionError> {
         let in_stock = if params.article == "tea" { 12 } else { 0 };
-        Ok(order::ShopLookUpResult { price_cents: 450, in_stock })
+        Ok(shop_look_up::Output { price_cents: 450, in_stock })
     }
+}
 
+impl shop_charge_card::Tool for Shop {
     async fn shop_charge_card(
         &self,
         call: &Call,
-        params: order::ShopChargeCard,
-    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        params: shop_charge_card::Params,
+    ) -> Result<shop_charge_card::Output, ActionError> {
         if params.card == "tok_broke" {
             return Err(ActionError::permanent("insufficient funds"));
         }
         // Each order is a separate run, so it has its own key.
         let (total, key) = (params.price_cents * params.quantity, call.idempotency_key());
-        Ok(order::ShopChargeCardResult { receipt: format!("{total} cents, {key:.8}") })
+        Ok(shop_charge_card::Output { receipt: format!("{total} cents, {key:.8}") })
     }
 }
 

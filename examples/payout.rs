@@ -10,14 +10,17 @@ use graph_runtime::answer::{AnswerKeys, KeyHolder};
 use graph_runtime::{ActionError, Call, Fingerprint, MemoryStore, RunError, RunId, Runtime, SecretKey};
 use serde_json::json;
 use state_graphs::Payout;
-use state_graphs::payout::{
-    Actions, Answer, Inputs, Output, PayAnswer, PayAnswerDecision, ShopPayOut, ShopPayOutResult,
-};
+use state_graphs::payout::{Answer, Inputs, Output, PayAnswer, PayAnswerDecision};
+use state_graphs::tools::shop_pay_out;
 
 struct Bank;
 
-impl Actions for Bank {
-    async fn shop_pay_out(&self, call: &Call, order: ShopPayOut) -> Result<ShopPayOutResult, ActionError> {
+impl shop_pay_out::Tool for Bank {
+    async fn shop_pay_out(
+        &self,
+        call: &Call,
+        order: shop_pay_out::Params,
+    ) -> Result<shop_pay_out::Output, ActionError> {
         let people = match order.cents {
             ..=10_000 => 0,
             10_001..=1_000_000 => 1,
@@ -26,7 +29,7 @@ impl Actions for Bank {
         // The tool asks before it does anything: it is called again with the answers.
         for answer in call.answers() {
             if answer.to::<PayAnswer>()?.decision == PayAnswerDecision::Refuse {
-                return Ok(ShopPayOutResult { transfer: None });
+                return Ok(shop_pay_out::Output { transfer: None });
             }
         }
         if call.answers().len() < people {
@@ -35,7 +38,7 @@ impl Actions for Bank {
                 json!({ "seller": order.seller, "cents": order.cents, "approved_by": asked }),
             ));
         }
-        Ok(ShopPayOutResult { transfer: Some(format!("transfer-{}", call.idempotency_key())) })
+        Ok(shop_pay_out::Output { transfer: Some(format!("transfer-{}", call.idempotency_key())) })
     }
 }
 

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use graph_runtime::{ActionError, Call, Runtime};
-use state_graphs::price_check::{MarketQuote, MarketQuoteResult};
+use state_graphs::tools::market_quote;
 use state_graphs::{PriceCheck, price_check};
 
 /// Shops of all kinds.
@@ -15,8 +15,8 @@ struct Shops {
     was_busy: AtomicBool,
 }
 
-impl price_check::Actions for Shops {
-    async fn market_quote(&self, _: &Call, params: MarketQuote) -> Result<MarketQuoteResult, ActionError> {
+impl market_quote::Tool for Shops {
+    async fn market_quote(&self, _: &Call, params: market_quote::Params) -> Result<market_quote::Output, ActionError> {
         let price_cents = match params.shop.as_str() {
             "corner" => 450,
             // A transient failure is retried as the graph's `retry` says; a permanent failure is not.
@@ -24,7 +24,7 @@ impl price_check::Actions for Shops {
             "harbour" => 420,
             shop => return Err(ActionError::permanent(format!("there is no shop `{shop}`"))),
         };
-        Ok(MarketQuoteResult { shop: params.shop, price_cents })
+        Ok(market_quote::Output { shop: params.shop, price_cents })
     }
 }
 

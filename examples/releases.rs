@@ -11,37 +11,21 @@ use graph_runtime::{
     ActionError, Call, Graph, ManualClock, MemoryStore, RunError, RunId, RunOutcome, Runtime, SecretKey, Versions,
     WorkerOptions,
 };
-use state_graphs::{ApprovedRefund, approved_refund};
 
-/// The graph as it was.
+graph_runtime::graph!("graphs/approved_refund.yaml");
+
+/// The graph as it was. It has the contracts of the graph as it is, as far as they are equal.
 mod release_1 {
-    graph_runtime::graph!("examples/releases/1.0/approved_refund.yaml");
+    graph_runtime::graph!("examples/releases/1.0/approved_refund.yaml", tools = crate::approved_refund::tools);
 }
+
+use approved_refund::tools::shop_refund;
 
 struct Shop;
 
-impl approved_refund::Actions for Shop {
-    async fn shop_refund(
-        &self,
-        call: &Call,
-        _: approved_refund::ShopRefund,
-    ) -> Result<approved_refund::ShopRefundResult, ActionError> {
-        Ok(approved_refund::ShopRefundResult { refund: format!("refund-{}", call.attempt()) })
-    }
-}
-
-impl release_1::approved_refund::Actions for Shop {
-    async fn shop_refund(
-        &self,
-        call: &Call,
-        params: release_1::approved_refund::ShopRefund,
-    ) -> Result<release_1::approved_refund::ShopRefundResult, ActionError> {
-        // The contracts are equal as long as this compiles.
-        let release_1::approved_refund::ShopRefund { receipt, cents } = params;
-        let params = approved_refund::ShopRefund { receipt, cents };
-        let result = approved_refund::Actions::shop_refund(self, call, params).await?;
-        let approved_refund::ShopRefundResult { refund } = result;
-        Ok(release_1::approved_refund::ShopRefundResult { refund })
+impl shop_refund::Tool for Shop {
+    async fn shop_refund(&self, call: &Call, _: shop_refund::Params) -> Result<shop_refund::Output, ActionError> {
+        Ok(shop_refund::Output { refund: format!("refund-{}", call.attempt()) })
     }
 }
 

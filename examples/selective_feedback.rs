@@ -6,36 +6,46 @@
 use std::error::Error;
 
 use graph_runtime::{ActionError, Call, Edges, Runtime};
-use state_graphs::selective_feedback::{
-    AgentsCritique, AgentsCritiqueResult, AgentsCritiqueResultVerdict as Verdict, AgentsResearch, AgentsResearchResult,
-    AgentsWrite, AgentsWriteResult,
-};
+use state_graphs::tools::agents_critique::OutputVerdict as Verdict;
+use state_graphs::tools::{agents_critique, agents_research, agents_write};
 use state_graphs::{SelectiveFeedback, selective_feedback};
 
 /// Agents that follow a script.
 struct Agents;
 
-impl selective_feedback::Actions for Agents {
-    async fn agents_research(&self, _: &Call, params: AgentsResearch) -> Result<AgentsResearchResult, ActionError> {
+impl agents_research::Tool for Agents {
+    async fn agents_research(
+        &self,
+        _: &Call,
+        params: agents_research::Params,
+    ) -> Result<agents_research::Output, ActionError> {
         let mut facts = vec!["it grows on a shrub", "it wakes people up", "it is drunk hot"];
         if params.topic == "coffee" {
             facts.extend(["it is roasted", "it is ground"]);
         }
-        Ok(AgentsResearchResult { facts: facts.into_iter().map(str::to_owned).collect() })
+        Ok(agents_research::Output { facts: facts.into_iter().map(str::to_owned).collect() })
     }
+}
 
-    async fn agents_write(&self, _: &Call, params: AgentsWrite) -> Result<AgentsWriteResult, ActionError> {
+impl agents_write::Tool for Agents {
+    async fn agents_write(&self, _: &Call, params: agents_write::Params) -> Result<agents_write::Output, ActionError> {
         let text = match params.before {
             None => format!("About {}: {}.", params.topic, params.facts.first().map_or("nothing", String::as_str)),
             Some(before) => format!("{before} And {}.", params.notes),
         };
-        Ok(AgentsWriteResult { text })
+        Ok(agents_write::Output { text })
     }
+}
 
-    async fn agents_critique(&self, _: &Call, params: AgentsCritique) -> Result<AgentsCritiqueResult, ActionError> {
+impl agents_critique::Tool for Agents {
+    async fn agents_critique(
+        &self,
+        _: &Call,
+        params: agents_critique::Params,
+    ) -> Result<agents_critique::Output, ActionError> {
         let missing = params.facts.into_iter().find(|fact| !params.text.contains(fact.as_str()));
         let verdict = if missing.is_some() { Verdict::Revise } else { Verdict::Good };
-        Ok(AgentsCritiqueResult { verdict, notes: missing.unwrap_or_default() })
+        Ok(agents_critique::Output { verdict, notes: missing.unwrap_or_default() })
     }
 }
 

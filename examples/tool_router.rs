@@ -6,17 +6,19 @@
 use std::error::Error;
 
 use graph_runtime::{ActionError, Call, Edges, Runtime};
-use state_graphs::tool_router::{
-    AgentsAnalyze, AgentsAnalyzeResult, AgentsAnalyzeResultDecision as Decision, AgentsCalculate,
-    AgentsCalculateResult, AgentsSearch, AgentsSearchResult,
-};
+use state_graphs::tools::agents_analyze::OutputDecision as Decision;
+use state_graphs::tools::{agents_analyze, agents_calculate, agents_search};
 use state_graphs::{ToolRouter, tool_router};
 
 /// Agents that follow a script. If `agents_analyze` asked a language model, nothing else would change.
 struct Agents;
 
-impl tool_router::Actions for Agents {
-    async fn agents_analyze(&self, _: &Call, params: AgentsAnalyze) -> Result<AgentsAnalyzeResult, ActionError> {
+impl agents_analyze::Tool for Agents {
+    async fn agents_analyze(
+        &self,
+        _: &Call,
+        params: agents_analyze::Params,
+    ) -> Result<agents_analyze::Output, ActionError> {
         let (decision, text) = match params.notes.lines().last() {
             None | Some("nothing was found") => (Decision::Search, params.question),
             Some(note) => match note.split_once(" = ") {
@@ -24,22 +26,34 @@ impl tool_router::Actions for Agents {
                 None => (Decision::Calculate, numbers(&[&params.question, note]).join(" * ")),
             },
         };
-        Ok(AgentsAnalyzeResult { decision, text })
+        Ok(agents_analyze::Output { decision, text })
     }
+}
 
-    async fn agents_search(&self, _: &Call, params: AgentsSearch) -> Result<AgentsSearchResult, ActionError> {
+impl agents_search::Tool for Agents {
+    async fn agents_search(
+        &self,
+        _: &Call,
+        params: agents_search::Params,
+    ) -> Result<agents_search::Output, ActionError> {
         let is_known = params.query.contains("tea");
         let text = if is_known { "a pot of tea costs 450 cents" } else { "nothing was found" };
-        Ok(AgentsSearchResult { text: text.to_owned() })
+        Ok(agents_search::Output { text: text.to_owned() })
     }
+}
 
-    async fn agents_calculate(&self, _: &Call, params: AgentsCalculate) -> Result<AgentsCalculateResult, ActionError> {
+impl agents_calculate::Tool for Agents {
+    async fn agents_calculate(
+        &self,
+        _: &Call,
+        params: agents_calculate::Params,
+    ) -> Result<agents_calculate::Output, ActionError> {
         let mut product = 1_i64;
         for number in numbers(&[&params.expression]) {
             let number: i64 = number.parse()?;
             product = product.checked_mul(number).ok_or_else(|| ActionError::permanent("the product is too large"))?;
         }
-        Ok(AgentsCalculateResult { value: product })
+        Ok(agents_calculate::Output { value: product })
     }
 }
 

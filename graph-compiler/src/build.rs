@@ -10,23 +10,25 @@ use graph_definition::hash::HashSet;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-use crate::expand::{identifier, module_name, rename_runtime};
+use crate::expand::{ToolsModule, ToolsPlace, identifier, module_name, rename_runtime};
 use crate::files::{display_name, find_graphs};
 use crate::front_end;
 use crate::parallel;
 use crate::project::{Compilation, Project, clash};
 use crate::project::{TOOLS, find_contract_graphs};
 
-/// The file in `OUT_DIR` that holds the modules; `include_graphs!` includes it.
-pub const MODULES: &str = "graphs.rs";
-/// The file in `OUT_DIR` that holds the errors of graphs with mistakes, as `compile_error!`s.
-pub const ERRORS: &str = "graphs_errors.rs";
+/// The name of the files in `OUT_DIR`, unless the build script sets another.
+pub const NAME: &str = "graphs";
+/// The end of the name of the file that holds the modules; `include_graphs!` includes it.
+pub const MODULES: &str = ".rs";
+/// The end of the name of the file that holds the errors of graphs with mistakes, as `compile_error!`s.
+pub const ERRORS: &str = "_errors.rs";
 /// The manifest of a package.
 pub const MANIFEST: &str = "Cargo.toml";
-/// The file in `OUT_DIR` that names the graphs with mistakes, one path a line.
-pub const BROKEN: &str = "graphs_broken.txt";
-/// The file in `OUT_DIR` that names the graphs with warnings only, in the same form.
-pub const WARNED: &str = "graphs_warned.txt";
+/// The end of the name of the file that names the graphs with mistakes, one path a line.
+pub const BROKEN: &str = "_broken.txt";
+/// The end of the name of the file that names the graphs with warnings only, in the same form.
+pub const WARNED: &str = "_warned.txt";
 
 /// Compiles every graph in `directory` and below, for `graph_runtime::include_graphs!()` to include.
 ///
@@ -39,17 +41,29 @@ pub fn build(directory: impl AsRef<Path>) {
     Build::new(directory).run();
 }
 
-/// A build script's compilation of a tree of graphs, where [`build()`] is not enough.
+/// A build script's compilation of a tree of graphs, where [`build()`] is not enough, as for a tree of an earlier release:
+///
+/// ```no_run
+/// graph_compiler::build("graphs");
+/// graph_compiler::Build::new("releases/1.0").name("release_1").tools("crate::graphs::tools").run();
+/// ```
 #[derive(Debug, Clone)]
 pub struct Build {
     directory: PathBuf,
     runtime: String,
+    name: String,
+    tools: Option<String>,
 }
 
 impl Build {
     /// Compiles the graphs in `directory`, as [`build()`] does.
     pub fn new(directory: impl AsRef<Path>) -> Self {
-        Self { directory: directory.as_ref().to_owned(), runtime: RUNTIME.to_owned() }
+        Self {
+            directory: directory.as_ref().to_owned(),
+            runtime: RUNTIME.to_owned(),
+            name: NAME.to_owned(),
+            tools: None,
+        }
     }
 
     /// Sets the name under which the program knows the crate `graph-runtime`, if `Cargo.toml` renames it: `sg`, if it
@@ -62,37 +76,63 @@ impl Build {
         self
     }
 
+    /// Sets the name by which the program includes the graphs, if it has several trees: `include_graphs!("release_1")`.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Takes the contracts that are equal in another module from there, so that one implementation of a tool serves both trees:
+    /// `crate::graphs::tools`, if the program includes the graphs of the other tree in its module `graphs`.
+    #[must_use]
+    pub fn tools(mut self, path: impl Into<String>) -> Self {
+        self.tools = Some(path.into());
+        self
+    }
+
     /// Compiles the graphs and writes the files. See [`build()`].
     pub fn run(&self) {
-        build_for(&self.directory, &self.runtime);
+        if let Err(error) = self.write_files() {
+            say(&format!(
+                "cargo::error=failed to compile the graphs: {error}; is `graph_compiler::build` called from a build script?"
+            ));
+            std::process::exit(1);
+        }
+    }
+
+    fn write_files(&self) -> io::Result<()> {
+        let variable = |name: &str| {
+            std::env::var_os(name).map(PathBuf::from).ok_or_else(|| io::Error::other(format!("{name} is not set")))
+        };
+        let package = variable("CARGO_MANIFEST_DIR")?;
+        let directory = package.join(&self.directory);
+        // The manifest may get settings of lints.
+        for path in [&directory, &package.join(MANIFEST)] {
+            say(&format!("cargo::rerun-if-changed={}", path.display()));
+        }
+        if syn::parse_str::<syn::Ident>(&self.runtime).is_err() {
+            return Err(io::Error::other(format!("`{}` is not the name of a crate", self.runtime)));
+        }
+        let reused = self.tools.as_deref().map(module_path).transpose().map_err(io::Error::other)?;
+        write(&compile(&package, &directory, reused.as_ref()), &variable("OUT_DIR")?, &self.name, &self.runtime)
+    }
+}
+
+/// Reads the path of a module with contracts.
+///
+/// # Errors
+///
+/// If it is no path, or leads from the module in which it is written: it is used inside of other modules.
+pub fn module_path(path: &str) -> Result<TokenStream, String> {
+    match syn::parse_str::<syn::Path>(path) {
+        Ok(parsed) if parsed.segments.len() > 1 && parsed.segments[0].ident == "crate" => Ok(quote!(#parsed)),
+        _ => Err(format!("`{path}` is not the path of a module with contracts, such as `crate::graphs::tools`")),
     }
 }
 
 /// The name of the runtime's crate if the program does not set one.
 const RUNTIME: &str = "graph_runtime";
-
-fn build_for(directory: &Path, runtime: &str) {
-    let variable = |name: &str| {
-        std::env::var_os(name).map(PathBuf::from).ok_or_else(|| io::Error::other(format!("{name} is not set")))
-    };
-    let done = variable("CARGO_MANIFEST_DIR").and_then(|package| {
-        let directory = package.join(directory);
-        // The manifest may get settings of lints.
-        for path in [&directory, &package.join(MANIFEST)] {
-            say(&format!("cargo::rerun-if-changed={}", path.display()));
-        }
-        if syn::parse_str::<syn::Ident>(runtime).is_err() {
-            return Err(io::Error::other(format!("`{runtime}` is not the name of a crate")));
-        }
-        write(&compile(&package, &directory), &variable("OUT_DIR")?, runtime)
-    });
-    if let Err(error) = done {
-        say(&format!(
-            "cargo::error=failed to compile the graphs: {error}; is `graph_compiler::build` called from a build script?"
-        ));
-        std::process::exit(1);
-    }
-}
 
 #[expect(clippy::print_stdout, reason = "a build script speaks to cargo on stdout")]
 fn say(line: &str) {
@@ -113,6 +153,8 @@ struct Modules {
 struct Compiled {
     /// The tree's directory.
     root: PathBuf,
+    /// The contracts that the graphs share.
+    tools: TokenStream,
     modules: Modules,
     diagnostics: Vec<Diagnostic>,
     known: HashSet<DiagnosticIdentity>,
@@ -121,7 +163,7 @@ struct Compiled {
     warned: Vec<PathBuf>,
 }
 
-fn compile(package: &Path, directory: &Path) -> Compiled {
+fn compile(package: &Path, directory: &Path, reused: Option<&TokenStream>) -> Compiled {
     let mut compiled = Compiled { root: directory.to_owned(), ..Compiled::default() };
     let walk = find_graphs(directory);
     compiled.diagnostics.extend(walk.problems(package));
@@ -131,10 +173,15 @@ fn compile(package: &Path, directory: &Path) -> Compiled {
     files.extend(find_contract_graphs(directory));
     let project = Project::open(package, directory).with_manifest(package.join(MANIFEST)).for_review();
     let compilations = parallel::map(&files, |file| project.compile(file));
+    // A graph that cannot be read may use each contract.
+    let is_unreadable = compilations.iter().any(|compilation| compilation.interface.is_none());
+    let more = if is_unreadable { project.tools_with_contracts() } else { Vec::new() };
+    let tools = ToolsModule::of(compilations.iter().filter_map(|compilation| compilation.interface.as_ref()), &more);
+    compiled.tools = tools.expand(reused);
     let mut nesting = Vec::new();
     for (file, compilation) in files.into_iter().zip(compilations) {
         nesting.push((file.clone(), compilation.inner.clone()));
-        compiled.add(&file, &way(directory, &file), compilation);
+        compiled.add(&file, &way(directory, &file), compilation, &tools);
     }
     for (file, inner) in nesting {
         inner.iter().for_each(|inner| compiled.bring(package, &file, inner));
@@ -151,7 +198,13 @@ fn way(directory: &Path, file: &Path) -> Vec<String> {
 }
 
 impl Compiled {
-    fn add(&mut self, file: &Path, way: &[String], compilation: Compilation) {
+    /// Returns the tokens of the contracts and of the modules.
+    fn tokens(&self) -> TokenStream {
+        let (tools, modules) = (&self.tools, self.modules.tokens(0));
+        quote!(#tools #modules)
+    }
+
+    fn add(&mut self, file: &Path, way: &[String], compilation: Compilation, tools: &ToolsModule) {
         let modules =
             way.iter().fold(&mut self.modules, |modules, part| modules.inner.entry(part.clone()).or_default());
         if compilation.graph.is_none() {
@@ -159,7 +212,7 @@ impl Compiled {
         } else if !compilation.diagnostics.is_empty() {
             self.warned.push(file.to_owned());
         }
-        let tokens = compilation.expand();
+        let tokens = compilation.expand_with(ToolsPlace::Shared { tools, levels: way.len() + 1 });
         // A mistake in a graph is also reported for the graphs that nest it, and one in a contract for all graphs that use it.
         let known = &mut self.known;
         self.diagnostics.extend(compilation.diagnostics.into_iter().filter(|one| known.insert(one.identity())));
@@ -224,11 +277,11 @@ impl Modules {
     }
 }
 
-fn write(compiled: &Compiled, out: &Path, runtime: &str) -> io::Result<()> {
-    let mut modules = compiled.modules.tokens(0);
+fn write(compiled: &Compiled, out: &Path, name: &str, runtime: &str) -> io::Result<()> {
+    let mut modules = compiled.tokens();
     if runtime != RUNTIME {
-        let name = identifier(runtime);
-        modules = rename_runtime(modules, &quote!(::#name));
+        let runtime = identifier(runtime);
+        modules = rename_runtime(modules, &quote!(::#runtime));
     }
     let modules = format(&modules);
     let errors = format(&front_end::compile_errors(&compiled.diagnostics));
@@ -241,10 +294,11 @@ fn write(compiled: &Compiled, out: &Path, runtime: &str) -> io::Result<()> {
         // Cargo shows this only if the script fails, or with `-vv`.
         io::Write::write_all(&mut io::stderr(), format!("{}\n\n", diagnostic.render()).as_bytes())?;
     }
-    write_if_changed(&out.join(ERRORS), &errors)?;
-    write_if_changed(&out.join(BROKEN), &list(&compiled.broken))?;
-    write_if_changed(&out.join(WARNED), &list(&compiled.warned))?;
-    write_if_changed(&out.join(MODULES), &modules)
+    let file = |end: &str| out.join(format!("{name}{end}"));
+    write_if_changed(&file(ERRORS), &errors)?;
+    write_if_changed(&file(BROKEN), &list(&compiled.broken))?;
+    write_if_changed(&file(WARNED), &list(&compiled.warned))?;
+    write_if_changed(&file(MODULES), &modules)
 }
 
 /// Formats tokens as a file for people to read, with the feature `format`.
@@ -296,8 +350,16 @@ mod tests {
             );
             write(path, signed(&text));
         }
-        let compiled = compile(package.path(), &tree);
-        (format(&compiled.modules.tokens(0)), compiled.diagnostics)
+        let compiled = compile(package.path(), &tree, None);
+        (format(&compiled.tokens()), compiled.diagnostics)
+    }
+
+    #[test]
+    fn a_module_with_contracts_is_named_from_the_root_of_the_crate() {
+        assert_eq!(module_path("crate::graphs::tools").unwrap().to_string(), "crate :: graphs :: tools");
+        for wrong in ["", "crate", "graphs::tools", "self::tools", "::graphs::tools", "crate::graphs tools"] {
+            assert!(module_path(wrong).unwrap_err().contains("such as `crate::graphs::tools`"), "{wrong}");
+        }
     }
 
     #[test]

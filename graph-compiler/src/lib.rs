@@ -38,7 +38,7 @@ pub mod schedules;
 pub mod types;
 
 pub use analysis::{Site, TypesAt};
-pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format};
+pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, NAME, WARNED, build, format, module_path};
 pub use files::{FileWalk, TEST_ENDS, find_graphs, find_signed, find_tests, graph_files, is_test_file};
 pub use graph_definition::{code, definition, diagnostic, fix, source, tree, verify, vocabulary};
 pub use project::find_contract_graphs;

@@ -35,6 +35,30 @@ pub(crate) fn digest(graph: &GraphIr, interface: &Interface) -> Digest {
     Digest::of_parts(&[VERSION.as_bytes(), b"\n", text.as_bytes()])
 }
 
+/// The version of the encoding of a contract.
+const CONTRACT_VERSION: &str = "state-graphs contract 1";
+
+/// Returns the digest of what the contract of a tool means for the program that performs it: its id, its types with their defaults,
+/// and whether the runtime performs it.
+pub(crate) fn of_tool(tool: &TypedTool) -> Digest {
+    let TypedTool { id, params, result, builtin, .. } = tool;
+    let whole = Fields::default()
+        .set("tool", Value::from(id.as_str()))
+        .set("params", params.as_ref().map(|params| fields(params)))
+        .set("result", type_of(result))
+        .flag("by_runtime", *builtin);
+    of_contract(whole)
+}
+
+/// Returns the digest of what the contract of a reducer means for the program.
+pub(crate) fn of_reducer(of: &TypedReducer) -> Digest {
+    of_contract(Fields::default().set("reducer", reducer(of)))
+}
+
+fn of_contract(whole: Fields) -> Digest {
+    Digest::of_parts(&[CONTRACT_VERSION.as_bytes(), b"\n", canonical_json(&whole.done()).as_bytes()])
+}
+
 /// The fields of an object. One that has its default is not written.
 #[derive(Default)]
 struct Fields(Map<String, Value>);

@@ -1,8 +1,9 @@
 //! The program of a checked graph: the same for expansion and for interpretation.
 
+use graph_model::digest::Digest;
 use graph_model::ir::{GraphIr, KeyIr, NodeIr, ParamIr, ToolIr};
 
-use crate::graph::{CheckedGraph, TypedKey, TypedTool};
+use crate::graph::{CheckedGraph, TypedKey, TypedReducer, TypedTool};
 use crate::meaning;
 use crate::types::TypedField;
 
@@ -26,6 +27,21 @@ impl CheckedGraph {
         };
         graph.settings.meaning = Some(meaning::digest(&graph, &self.interface));
         graph
+    }
+}
+
+impl TypedTool {
+    /// Returns the digest of what the contract of the tool means for a program. Contracts of two releases that share it are implemented
+    /// once.
+    pub(crate) fn contract_digest(&self) -> Digest {
+        meaning::of_tool(self)
+    }
+}
+
+impl TypedReducer {
+    /// As that of a tool.
+    pub(crate) fn contract_digest(&self) -> Digest {
+        meaning::of_reducer(self)
     }
 }
 

@@ -29,7 +29,7 @@ use proc_macro2::TokenStream;
 use crate::analysis::calls::{calls_threads, task_names};
 use crate::builtin;
 use crate::check::{self, Wanted};
-use crate::expand;
+use crate::expand::{self, ToolsPlace};
 pub use crate::files::display_name;
 use crate::files::{FileWalk, find_graphs, find_signed, is_there, walk};
 use crate::graph::{CheckedGraph, Interface, TypedTool};
@@ -137,11 +137,16 @@ impl From<Box<Diagnostic>> for Examined {
 }
 
 impl Compilation {
-    /// Returns the module's tokens: the graph, or a substitute if it has mistakes.
+    /// Returns the module's tokens, with the contracts of its tools: the graph, or a substitute if it has mistakes.
     pub fn expand(&self) -> TokenStream {
+        self.expand_with(ToolsPlace::Inside { reused: None })
+    }
+
+    /// As [`Compilation::expand`], with the contracts of its tools in another place.
+    pub fn expand_with(&self, tools: ToolsPlace<'_>) -> TokenStream {
         match (&self.graph, &self.interface) {
-            (Some(graph), _) => expand::expand(graph, &self.name, &self.source, &self.files),
-            (None, Some(interface)) => expand::skeleton(interface, &self.name, &self.files),
+            (Some(graph), _) => expand::expand(graph, &self.name, &self.source, &self.files, tools),
+            (None, Some(interface)) => expand::skeleton(interface, &self.name, &self.files, tools),
             (None, None) => expand::nothing(&self.name, &self.files),
         }
     }
@@ -635,6 +640,17 @@ impl Project {
         let mut files = self.contract_ids().iter();
         let is_exact = files.clone().any(|(_, file)| file == path);
         files.find(alike).filter(|_| !is_exact).map(|(_, file)| file.as_path())
+    }
+
+    /// Returns all tools that have a contract in the tree, as far as those can be read.
+    pub(crate) fn tools_with_contracts(&self) -> Vec<TypedTool> {
+        let ids = self.contract_ids().iter().filter_map(|(id, _)| ItemId::new(id.as_str()).ok());
+        let tool = |id: ItemId| {
+            let found = self.found_contract(&id, self.is_for_review);
+            let contract = found.contract.as_ref().filter(|one| !one.means_graph() && !one.is_reducer())?;
+            Some(check::tool_of(&id, contract))
+        };
+        ids.filter_map(tool).collect()
     }
 
     /// Finds the tool or graph with an id that is known only when the program runs.

@@ -83,6 +83,27 @@ pub enum TypeKind {
     Any,
 }
 
+impl TypeKind {
+    /// Returns the same kind without descriptions.
+    pub(crate) fn undescribed(&self) -> Self {
+        let of_type = |ty: &Type| Type { kind: ty.kind.undescribed(), ..ty.clone() };
+        match self {
+            Self::List(inner) => Self::List(Box::new(of_type(inner))),
+            Self::Map(inner) => Self::Map(Box::new(of_type(inner))),
+            Self::Object(fields) => {
+                let field = |field: &TypedField| TypedField {
+                    ty: of_type(&field.ty),
+                    description: None,
+                    name: field.name.clone(),
+                    default: field.default.clone(),
+                };
+                Self::Object(fields.iter().map(field).collect())
+            }
+            other => other.clone(),
+        }
+    }
+}
+
 /// A field of an object type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TypedField {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use graph_compiler::diagnostic::{Diagnostic, Severity};
-use graph_compiler::expand::rename_runtime;
+use graph_compiler::expand::{ToolsPlace, rename_runtime};
 use graph_compiler::front_end::{RustPlace, report};
 use graph_compiler::project::{Compilation, Project, display_name};
 use proc_macro2::{TokenStream, TokenTree};
@@ -15,15 +15,17 @@ use quote::quote;
 use syn::LitStr;
 
 /// Compiles the graph at a path, relative to the package, into a module of its own. The input is the path by which the
-/// program names the runtime, as `graph_runtime::graph!` passes it, followed by the graph's path.
+/// program names the runtime, as `graph_runtime::graph!` passes it, followed by the path of a module with contracts in brackets, and
+/// the graph's path.
 ///
 /// See `graph_runtime::graph!`.
 #[proc_macro]
 pub fn graph(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let mut runtime: Vec<TokenTree> = TokenStream::from(input).into_iter().collect();
     let path = runtime.pop().map(TokenStream::from).unwrap_or_default();
-    let path: LitStr = match syn::parse2(path) {
-        Ok(path) => path,
+    let reused = runtime.pop();
+    let (path, reused) = match syn::parse2::<LitStr>(path).and_then(|path| Ok((path, module_path(reused)?))) {
+        Ok(both) => both,
         Err(error) => return error.to_compile_error().into(),
     };
     let package = package();
@@ -32,8 +34,19 @@ pub fn graph(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let compilation = project.compile(&file);
     let said = own(&compilation);
     let errors = report(&said, &path.value(), Some(&place(&path)));
-    let module = rename_runtime(compilation.expand(), &runtime.into_iter().collect());
+    let module = compilation.expand_with(ToolsPlace::Inside { reused: reused.as_ref() });
+    let module = rename_runtime(module, &runtime.into_iter().collect());
     quote!(#errors #module).into()
+}
+
+/// Returns the path of the module whose contracts a graph uses; `None` if it is not given.
+fn module_path(brackets: Option<TokenTree>) -> syn::Result<Option<TokenStream>> {
+    let Some(TokenTree::Group(group)) = brackets else { return Ok(None) };
+    if group.stream().is_empty() {
+        return Ok(None);
+    }
+    let path = group.stream().to_string().replace(' ', "");
+    graph_compiler::module_path(&path).map(Some).map_err(|error| syn::Error::new_spanned(group.stream(), error))
 }
 
 /// Returns the diagnostics to report for a graph. Warnings about graphs inside it are reported where those are compiled.
@@ -92,17 +105,25 @@ pub fn graph_test(arguments: proc_macro::TokenStream, function: proc_macro::Toke
 /// use graphs::{ProjectStats, project_stats};
 /// ```
 ///
+/// The contracts of their tools are in the module `tools` beside them. `include_graphs!("release_1")` includes the graphs of a
+/// `graph_compiler::Build` with this name.
+///
 /// A crate of this kind is made by `graph new crate`, which a test compiles and runs.
 #[proc_macro]
-pub fn include_graphs(_: proc_macro::TokenStream) -> proc_macro::TokenStream {
+pub fn include_graphs(name: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let name = match name.is_empty() {
+        true => graph_compiler::NAME.to_owned(),
+        false => syn::parse_macro_input!(name as LitStr).value(),
+    };
     let Some(out) = std::env::var_os("OUT_DIR").map(PathBuf::from) else {
         let text = "`include_graphs!` needs a build script that calls `graph_compiler::build(\"graphs\")`";
         return quote!(::std::compile_error!(#text);).into();
     };
     let mut said = ReportedDiagnostics::default();
-    let errors = broken(&out, &mut said);
-    let warnings = warned(&out, &mut said);
-    let (modules, plain) = (format!("/{}", graph_compiler::MODULES), format!("/{}", graph_compiler::ERRORS));
+    let errors = broken(&out.join(format!("{name}{}", graph_compiler::BROKEN)), &mut said);
+    let warnings = warned(&out.join(format!("{name}{}", graph_compiler::WARNED)), &mut said);
+    let (modules, plain) =
+        (format!("/{name}{}", graph_compiler::MODULES), format!("/{name}{}", graph_compiler::ERRORS));
     // Errors that belong to no graph, such as a missing directory, are only in the file of errors.
     let errors = errors.unwrap_or_else(|| quote!(::std::include!(::std::concat!(::std::env!("OUT_DIR"), #plain));));
     quote!(#errors #warnings ::std::include!(::std::concat!(::std::env!("OUT_DIR"), #modules));).into()
@@ -121,9 +142,9 @@ impl ReportedDiagnostics {
 }
 
 /// Compiles the graphs with mistakes again, to report them from inside rustc, where cargo takes them for rustc's own.
-fn broken(out: &Path, said: &mut ReportedDiagnostics) -> Option<TokenStream> {
+fn broken(list: &Path, said: &mut ReportedDiagnostics) -> Option<TokenStream> {
     let package = package();
-    let compilations = again(&package, &out.join(graph_compiler::BROKEN))?;
+    let compilations = again(&package, list)?;
     // A graph without mistakes was corrected after the build script ran; until that runs again, the file of errors is used.
     if compilations.iter().any(|(_, compilation)| compilation.graph.is_some()) {
         return None;
@@ -133,9 +154,9 @@ fn broken(out: &Path, said: &mut ReportedDiagnostics) -> Option<TokenStream> {
 
 /// Compiles the graphs with warnings again, to report those too. A graph that was changed since is left to the build
 /// script's next run.
-fn warned(out: &Path, said: &mut ReportedDiagnostics) -> TokenStream {
+fn warned(list: &Path, said: &mut ReportedDiagnostics) -> TokenStream {
     let package = package();
-    let compilations = again(&package, &out.join(graph_compiler::WARNED)).unwrap_or_default();
+    let compilations = again(&package, list).unwrap_or_default();
     let warned = compilations.iter().filter(|(_, compilation)| compilation.graph.is_some());
     warned.map(|(file, compilation)| said.report(&package, file, compilation)).collect()
 }

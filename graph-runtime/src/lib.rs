@@ -37,9 +37,11 @@
 #[cfg(feature = "dynamic")]
 pub mod dynamic;
 mod main_error;
+mod performers;
 pub mod versions;
 
 pub use main_error::MainError;
+pub use performers::{Builtins, Dispatch, RuntimeCall, RuntimeTools};
 pub use versions::{VersionError, Versions};
 
 #[cfg(feature = "progress")]
@@ -54,7 +56,7 @@ pub use graph_engine::events;
 pub use graph_engine::tasks;
 #[doc(inline)]
 pub use graph_engine::{
-    ActionError, AnswerError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken,
+    ActionError, AnswerError, Arguments, AsView, BoxFuture, BuildError, Builder, Call, CallFuture, CancelToken,
     Canceller, Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, ErrorKind, Failure,
     Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HasKind, HookContext, Hooks, IndexMap, ItemId, KeyError,
     LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedAnswer, NamedSignal, Number, Observer,
@@ -177,11 +179,15 @@ pub mod testing {
 /// ```
 ///
 /// The [crate's documentation](crate) shows how to run this graph.
+///
+/// The contracts of the graph's tools are in its module `tools`: for each its types, and the trait that the program implements.
+/// `graph!("old/order.yaml", tools = crate::order::tools)` takes the contracts that are equal in another module from there, so that
+/// one implementation serves both. The path begins with `crate::`.
 #[cfg(feature = "macros")]
 #[macro_export]
 macro_rules! graph {
-    ($path:tt) => {
-        $crate::__private::graph! { $crate $path }
+    ($path:tt $(, tools = $tools:path)? $(,)?) => {
+        $crate::__private::graph! { $crate [$($tools)?] $path }
     };
 }
 

@@ -138,214 +138,212 @@ graph!("tests/engines/graphs/visits_without_feedback.yaml");
 
 super::all_machines! {
     "approval_gate" approval_gate ApprovalGate {
-        approval_request(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        approval_status(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        approval_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        deploy_run(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        approval_request;
+        approval_status;
+        approval_wait;
+        deploy_run;
     }
     "batch_chunk" batch_chunk BatchChunk {
-        import_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        import_row;
     }
     "batch_import_with_a_report" batch_import_with_a_report BatchImportWithAReport {
-        import_report(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        import_report;
     }
     "begins_at_entries" begins_at_entries BeginsAtEntries {
-        test_review(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_summary(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_review;
+        test_summary;
     }
     "begins_in_several_nodes" begins_in_several_nodes BeginsInSeveralNodes {
-        test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_look(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_terms(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_again(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_announce(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_again;
+        test_announce;
+        test_law;
+        test_look;
+        test_price;
+        test_terms;
     }
     "begins_inside_of_branches" begins_inside_of_branches BeginsInsideOfBranches {
-        test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_check;
     }
     "branches_cancelled_by_a_return" branches_cancelled_by_a_return BranchesCancelledByAReturn {
-        test_look(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_open(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_look;
+        test_open;
+        test_wait;
     }
     "branches_check_an_order" branches_check_an_order BranchesCheckAnOrder {
-        test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_stock(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_law;
+        test_price;
+        test_stock;
     }
     "branches_end_with_failures" branches_end_with_failures BranchesEndWithFailures {
-        test_list(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_try(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_more(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_decide(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_handled(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_must(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_decide;
+        test_handled;
+        test_list;
+        test_more;
+        test_must;
+        test_try;
     }
     "branches_finish_before_a_failure" branches_finish_before_a_failure BranchesFinishBeforeAFailure {
-        test_try(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_more(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_first(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_third(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_first;
+        test_more;
+        test_second;
+        test_third;
+        test_try;
     }
     "branches_for_each_element" branches_for_each_element BranchesForEachElement {
-        test_note(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_pack(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_seal(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_note;
+        test_pack;
+        test_seal;
     }
     "branches_meet_before_the_others" branches_meet_before_the_others BranchesMeetBeforeTheOthers {
-        test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_stock(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_law;
+        test_part;
+        test_price;
+        test_stock;
     }
     "branches_meet_in_each_round" branches_meet_in_each_round BranchesMeetInEachRound {
-        test_quotes(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_quote(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_quote;
+        test_quotes;
     }
     "branches_run_graphs" branches_run_graphs BranchesRunGraphs {
-        test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_check;
     }
     "branches_run_inside" branches_run_inside BranchesRunInside {
-        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_one;
     }
     "cancelled_between_steps" cancelled_between_steps CancelledBetweenSteps {
-        test_a(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_b(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_c(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_a;
+        test_b;
+        test_c;
     }
     "cancelled_in_typed_steps" cancelled_in_typed_steps CancelledInTypedSteps {
-        math_area(cancelled_in_typed_steps::MathArea { width: "width", height: "height" }) -> cancelled_in_typed_steps::MathAreaResult;
+        math_area { width: "width", height: "height" };
     }
     "channels_combine_branches" channels_combine_branches ChannelsCombineBranches {
-        test_measure(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_measure;
+        test_part;
     }
     "channels_combined_by_the_program" channels_combined_by_the_program ChannelsCombinedByTheProgram {
-        test_number(channels_combined_by_the_program::TestNumber { value: "value", list: "list" }) -> channels_combined_by_the_program::TestNumberResult;
+        test_number { value: "value", list: "list" };
     }
     "channels_hold_deep_values" channels_hold_deep_values ChannelsHoldDeepValues {
-        test_deep(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_deep;
     }
     "channels_in_the_order_of_branches" channels_in_the_order_of_branches ChannelsInTheOrderOfBranches {
-        test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_part;
     }
     "channels_kept_for_a_while" channels_kept_for_a_while ChannelsKeptForAWhile {
-        test_number(channels_kept_for_a_while::TestNumber { value: "value", list: "list" }) -> channels_kept_for_a_while::TestNumberResult;
+        test_number { value: "value", list: "list" };
     }
     "channels_of_any_kind" channels_of_any_kind ChannelsOfAnyKind {
-        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_two(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_three(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_four(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_item(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_four;
+        test_item;
+        test_one;
+        test_three;
+        test_two;
     }
     "critique_without_new_research" critique_without_new_research CritiqueWithoutNewResearch {
-        agent_research(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        agent_write(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        agent_critique(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        agent_critique;
+        agent_research;
+        agent_write;
     }
     "environment_must_be_set" environment_must_be_set EnvironmentMustBeSet {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "environment_of_a_graph_inside" environment_of_a_graph_inside EnvironmentOfAGraphInside {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "errors_are_seen_by_the_edges" errors_are_seen_by_the_edges ErrorsAreSeenByTheEdges {
-        test_fetch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_again(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_again;
+        test_fetch;
     }
     "errors_end_the_run" errors_end_the_run ErrorsEndTheRun {
-        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_two(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_one;
+        test_two;
     }
     "errors_go_round_until_the_steps_run_out" errors_go_round_until_the_steps_run_out ErrorsGoRoundUntilTheStepsRunOut {
-        test_try(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_try;
     }
     "errors_lead_to_their_own_node" errors_lead_to_their_own_node ErrorsLeadToTheirOwnNode {
-        test_risky(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_recover(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_recover;
+        test_risky;
     }
     "fields_keep_their_order" fields_keep_their_order FieldsKeepTheirOrder {
-        test_order(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_order;
     }
     "files_are_read_and_written" files_are_read_and_written FilesAreReadAndWritten {
     }
     "flow_assigns_in_order" flow_assigns_in_order FlowAssignsInOrder {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "flow_ends_where_nothing_follows" flow_ends_where_nothing_follows FlowEndsWhereNothingFollows {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "flow_must_match" flow_must_match FlowMustMatch {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "foreach_beside_each_other" foreach_beside_each_other ForeachBesideEachOther {
-        test_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_wait;
     }
     "foreach_collects_whatever_its_edges_do" foreach_collects_whatever_its_edges_do ForeachCollectsWhateverItsEdgesDo {
-        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_do;
     }
     "foreach_fails_with_its_first_item" foreach_fails_with_its_first_item ForeachFailsWithItsFirstItem {
-        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_do;
     }
     "foreach_leads_to_its_own_node" foreach_leads_to_its_own_node ForeachLeadsToItsOwnNode {
-        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_do;
     }
     "foreach_of_typed_calls" foreach_of_typed_calls ForeachOfTypedCalls {
-        shop_charge(foreach_of_typed_calls::ShopCharge { card: "card", amount: "amount", currency: "currency", note: "note" }) -> foreach_of_typed_calls::ShopChargeResult;
+        shop_charge { card: "card", amount: "amount", currency: "currency", note: "note" };
     }
     "foreach_one_after_the_other" foreach_one_after_the_other ForeachOneAfterTheOther {
-        test_job(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_job;
     }
     "foreach_over_what_may_be_no_list" foreach_over_what_may_be_no_list ForeachOverWhatMayBeNoList {
-        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_do;
     }
     "foreach_tries_items_again" foreach_tries_items_again ForeachTriesItemsAgain {
-        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_do;
     }
     "greeting_child" greeting_child GreetingChild {
-        text_say(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        text_say;
     }
     "greeting_parent" greeting_parent GreetingParent {
     }
     "hooks_after_steps_may_stop" hooks_after_steps_may_stop HooksAfterStepsMayStop {
-        rye_bash(hooks_after_steps_may_stop::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> hooks_after_steps_may_stop::RyeBashResult;
     }
     "hooks_look_things_up" hooks_look_things_up HooksLookThingsUp {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "hooks_of_every_event" hooks_of_every_event HooksOfEveryEvent {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        log_started(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        log_step(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        log_error(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        log_limit(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        log_completed(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_completed;
+        log_error;
+        log_limit;
+        log_started;
+        log_step;
+        test_call;
     }
     "hooks_see_what_a_tool_said" hooks_see_what_a_tool_said HooksSeeWhatAToolSaid {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        guard_note(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        guard_note;
+        test_call;
     }
     "hooks_that_a_tool_answers_for" hooks_that_a_tool_answers_for HooksThatAToolAnswersFor {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        guard_decide(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        guard_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        guard_decide;
+        guard_second;
+        test_call;
     }
     "hooks_that_end_a_run_before_it_begins" hooks_that_end_a_run_before_it_begins HooksThatEndARunBeforeItBegins {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "import_goes_on_after_failures" import_goes_on_after_failures ImportGoesOnAfterFailures {
-        import_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        import_report(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        import_report;
+        import_row;
     }
     "inputs_follow_rules" inputs_follow_rules InputsFollowRules {
     }
     "inputs_have_defaults_inside" inputs_have_defaults_inside InputsHaveDefaultsInside {
     }
     "inputs_in_texts" inputs_in_texts InputsInTexts {
-        dispatch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "inputs_of_any_kind" inputs_of_any_kind InputsOfAnyKind {
     }
@@ -354,33 +352,33 @@ super::all_machines! {
     "items_are_fetched_and_found" items_are_fetched_and_found ItemsAreFetchedAndFound {
     }
     "joins_that_cancel" joins_that_cancel JoinsThatCancel {
-        test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_check;
     }
     "keys_shared_deeper" keys_shared_deeper KeysSharedDeeper {
-        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_one;
     }
     "keys_shared_inside" keys_shared_inside KeysSharedInside {
-        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_one;
     }
     "keys_shared_with_graphs" keys_shared_with_graphs KeysSharedWithGraphs {
     }
     "late_branches_are_cancelled" late_branches_are_cancelled LateBranchesAreCancelled {
-        test_beside(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_slower(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_slowest(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_checked(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_beside;
+        test_checked;
+        test_slower;
+        test_slowest;
     }
     "late_branches_run_on" late_branches_run_on LateBranchesRunOn {
-        test_piece(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_slow(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_slower(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_slowest(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_seal(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_quick(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_none(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_checked(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_third(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_checked;
+        test_none;
+        test_piece;
+        test_quick;
+        test_seal;
+        test_second;
+        test_slow;
+        test_slower;
+        test_slowest;
+        test_third;
     }
     "limits_of_nested_steps" limits_of_nested_steps LimitsOfNestedSteps {
     }
@@ -389,9 +387,9 @@ super::all_machines! {
     "limits_of_steps_below" limits_of_steps_below LimitsOfStepsBelow {
     }
     "limits_of_time" limits_of_time LimitsOfTime {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_slow(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_long(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
+        test_long;
+        test_slow;
     }
     "limits_of_visits" limits_of_visits LimitsOfVisits {
     }
@@ -400,182 +398,178 @@ super::all_machines! {
     "limits_raised_by_a_hook" limits_raised_by_a_hook LimitsRaisedByAHook {
     }
     "limits_return_what_there_is" limits_return_what_there_is LimitsReturnWhatThereIs {
-        test_improve(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_improve;
     }
     "limits_return_with_a_flag" limits_return_with_a_flag LimitsReturnWithAFlag {
-        test_improve(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_improve;
     }
     "map_reduce_words" map_reduce_words MapReduceWords {
-        words_count(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        words_sum(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        words_count;
+        words_sum;
     }
     "needed_without_a_type" needed_without_a_type NeededWithoutAType {
-        test_needs(needed_without_a_type::TestNeeds { value: "value", deep: "deep", word: "word" }) -> needed_without_a_type::TestNeedsResult;
+        test_needs { value: "value", deep: "deep", word: "word" };
     }
     "negotiation_loop" negotiation_loop NegotiationLoop {
-        side_buyer(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        side_seller(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        side_buyer;
+        side_seller;
     }
     "nested_area" nested_area NestedArea {
-        math_area(nested_area::MathArea { width: "width", height: "height" }) -> nested_area::MathAreaResult;
+        math_area { width: "width", height: "height" };
     }
     "nested_beside_each_other" nested_beside_each_other NestedBesideEachOther {
     }
     "nested_that_fails" nested_that_fails NestedThatFails {
     }
     "nested_too_deep" nested_too_deep NestedTooDeep {
-        test_level(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_level;
     }
     "nested_with_less_permission" nested_with_less_permission NestedWithLessPermission {
     }
     "nested_with_types" nested_with_types NestedWithTypes {
     }
     "nulls_where_defaults_are" nulls_where_defaults_are NullsWhereDefaultsAre {
-        test_nullable(nulls_where_defaults_are::TestNullable { note: "note", q: "q" }) -> nulls_where_defaults_are::TestNullableResult;
+        test_nullable { note: "note", q: "q" };
     }
     "numbers_stay_what_they_are" numbers_stay_what_they_are NumbersStayWhatTheyAre {
-        test_number(numbers_stay_what_they_are::TestNumber { value: "value", list: "list" }) -> numbers_stay_what_they_are::TestNumberResult;
+        test_number { value: "value", list: "list" };
     }
     "operators_on_any_value" operators_on_any_value OperatorsOnAnyValue {
     }
     "operators_on_typed_values" operators_on_typed_values OperatorsOnTypedValues {
     }
     "order_is_paid_or_refused" order_is_paid_or_refused OrderIsPaidOrRefused {
-        shop_look_up(order_is_paid_or_refused::ShopLookUp { article: "article" }) -> order_is_paid_or_refused::ShopLookUpResult;
-        shop_charge(order_is_paid_or_refused::ShopCharge { card: "card", amount: "amount", currency: "currency", note: "note" }) -> order_is_paid_or_refused::ShopChargeResult;
+        shop_charge { card: "card", amount: "amount", currency: "currency", note: "note" };
+        shop_look_up { article: "article" };
     }
     "outputs_of_any_kind" outputs_of_any_kind OutputsOfAnyKind {
     }
     "permissions_are_patterns" permissions_are_patterns PermissionsArePatterns {
-        a_x(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        b_7(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        c_deep_down(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        a_x;
+        b_7;
+        c_deep_down;
     }
     "poll_until_done" poll_until_done PollUntilDone {
-        jobs_status(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        jobs_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        jobs_status;
+        jobs_wait;
     }
     "results_may_be_kept" results_may_be_kept ResultsMayBeKept {
-        test_typed(results_may_be_kept::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> results_may_be_kept::TestTypedResult;
-        test_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_row;
+        test_typed { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" };
     }
     "retries_are_forgotten_in_a_loop" retries_are_forgotten_in_a_loop RetriesAreForgottenInALoop {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "retries_are_seen_after_success" retries_are_seen_after_success RetriesAreSeenAfterSuccess {
-        test_call_api(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_tell(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call_api;
+        test_tell;
     }
     "retry_after_any_failure" retry_after_any_failure RetryAfterAnyFailure {
-        test_first(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_third(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_first;
+        test_second;
+        test_third;
     }
     "retry_as_the_node_says" retry_as_the_node_says RetryAsTheNodeSays {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "retry_by_a_hook_in_place" retry_by_a_hook_in_place RetryByAHookInPlace {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "retry_by_the_control_tool" retry_by_the_control_tool RetryByTheControlTool {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "retry_what_is_transient_by_itself" retry_what_is_transient_by_itself RetryWhatIsTransientByItself {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "retry_with_jitter" retry_with_jitter RetryWithJitter {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "routes_by_a_value" routes_by_a_value RoutesByAValue {
-        test_any(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_any;
     }
     "rules_of_contracts" rules_of_contracts RulesOfContracts {
         shop_capped(rules_of_contracts::ShopCapped { cents: "cents", notes: "notes" }) -> rules_of_contracts::ShopCappedResult;
     }
     "saga_with_compensation" saga_with_compensation SagaWithCompensation {
-        trip_book(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        trip_cancel(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        trip_book;
+        trip_cancel;
     }
     "scraper_pipeline" scraper_pipeline ScraperPipeline {
-        rye_bash(scraper_pipeline::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> scraper_pipeline::RyeBashResult;
-        scraper_parse(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        scraper_fetch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        scraper_analyse(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        scraper_store(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        scraper_done(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        scraper_analyse;
+        scraper_done;
+        scraper_fetch;
+        scraper_parse;
+        scraper_store;
     }
     "secrets_are_kept" secrets_are_kept SecretsAreKept {
-        vault_login(secrets_are_kept::VaultLogin { user: "user", password: "password", pin: "pin" }) -> secrets_are_kept::VaultLoginResult;
-        vault_ask(secrets_are_kept::VaultAsk { authorization: "authorization", anything: "anything", question: "question" }) -> secrets_are_kept::VaultAskResult;
-        vault_tell(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        vault_ask { authorization: "authorization", anything: "anything", question: "question" };
+        vault_login { user: "user", password: "password", pin: "pin" };
+        vault_tell;
     }
     "secrets_in_channels" secrets_in_channels SecretsInChannels {
-        vault_login(secrets_in_channels::VaultLogin { user: "user", password: "password", pin: "pin" }) -> secrets_in_channels::VaultLoginResult;
-        vault_ask(secrets_in_channels::VaultAsk { authorization: "authorization", anything: "anything", question: "question" }) -> secrets_in_channels::VaultAskResult;
+        vault_ask { authorization: "authorization", anything: "anything", question: "question" };
+        vault_login { user: "user", password: "password", pin: "pin" };
     }
     "secrets_of_a_nested_graph" secrets_of_a_nested_graph SecretsOfANestedGraph {
-        vault_ask(secrets_of_a_nested_graph::VaultAsk { authorization: "authorization", anything: "anything", question: "question" }) -> secrets_of_a_nested_graph::VaultAskResult;
+        vault_ask { authorization: "authorization", anything: "anything", question: "question" };
     }
     "templates_fall_back" templates_fall_back TemplatesFallBack {
     }
     "templates_find_parts" templates_find_parts TemplatesFindParts {
     }
     "templates_keep_types_or_make_text" templates_keep_types_or_make_text TemplatesKeepTypesOrMakeText {
-        test_echo(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_echo;
     }
     "templates_know_the_time" templates_know_the_time TemplatesKnowTheTime {
-        test_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_wait;
     }
     "templates_write_for_a_shell" templates_write_for_a_shell TemplatesWriteForAShell {
-        rye_bash(templates_write_for_a_shell::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> templates_write_for_a_shell::RyeBashResult;
     }
     "threads_are_told_their_parent" threads_are_told_their_parent ThreadsAreToldTheirParent {
-        rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        rye_agent_threads_thread_directive;
     }
     "threads_fan_out" threads_fan_out ThreadsFanOut {
-        rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        collect_all(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        collect_all;
+        rye_agent_threads_thread_directive;
     }
     "threads_go_on_in_others" threads_go_on_in_others ThreadsGoOnInOthers {
-        rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        rye_agent_threads_thread_directive;
     }
     "tools_are_programs" tools_are_programs ToolsArePrograms {
     }
     "tools_are_routed_by_name" tools_are_routed_by_name ToolsAreRoutedByName {
-        agent_choose(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        dispatch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        agent_choose;
     }
     "tools_denied_at_dispatch" tools_denied_at_dispatch ToolsDeniedAtDispatch {
-        dispatch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "tools_on_a_remote" tools_on_a_remote ToolsOnARemote {
-        test_work(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_work;
     }
     "tools_with_a_contract_are_typed" tools_with_a_contract_are_typed ToolsWithAContractAreTyped {
-        test_typed(tools_with_a_contract_are_typed::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> tools_with_a_contract_are_typed::TestTypedResult;
+        test_typed { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" };
     }
     "tools_with_half_a_contract" tools_with_half_a_contract ToolsWithHalfAContract {
-        test_loose(tools_with_half_a_contract::TestLoose { a: "a", b: "b" }) -> graph_runtime::Value;
+        test_loose { a: "a", b: "b" };
     }
     "tools_without_contract_answer_in_envelopes" tools_without_contract_answer_in_envelopes ToolsWithoutContractAnswerInEnvelopes {
-        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_call;
     }
     "types_join_over_all_ways" types_join_over_all_ways TypesJoinOverAllWays {
     }
     "types_of_lists_and_nulls" types_of_lists_and_nulls TypesOfListsAndNulls {
-        test_typed(types_of_lists_and_nulls::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> types_of_lists_and_nulls::TestTypedResult;
+        test_typed { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" };
     }
     "values_nest_only_so_deep" values_nest_only_so_deep ValuesNestOnlySoDeep {
     }
     "visits_look_back" visits_look_back VisitsLookBack {
-        test_guess(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_guess;
     }
     "visits_look_back_at_what_was_collected" visits_look_back_at_what_was_collected VisitsLookBackAtWhatWasCollected {
-        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_single(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_do;
+        test_single;
     }
     "visits_without_feedback" visits_without_feedback VisitsWithoutFeedback {
-        test_a(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
-        test_b(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_a;
+        test_b;
     }
 }

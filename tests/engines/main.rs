@@ -123,22 +123,20 @@ where
 /// Implements the tools of every graph for [`Stage`], and lists the graphs.
 macro_rules! all_machines {
     ($($name:literal $module:ident $machine:ident {
-        $($method:ident($params:path $({ $($field:ident: $key:literal),* })?) -> $result:ty;)*
+        $($tool:ident $({ $($field:ident: $key:literal),* })?;)*
     })*) => {
-        $(
-            impl $module::Actions for Stage {
-                $(
-                    fn $method(
-                        &self,
-                        call: &graph_runtime::Call,
-                        params: $params,
-                    ) -> impl Future<Output = Result<$result, graph_runtime::ActionError>> + Send {
-                        let shown = super::all_machines!(@shown params $({ $($field: $key),* })?);
-                        self.perform(call, shown)
-                    }
-                )*
+        $($(
+            impl $module::tools::$tool::Tool for Stage {
+                fn $tool(
+                    &self,
+                    call: &graph_runtime::Call,
+                    params: $module::tools::$tool::Params,
+                ) -> impl Future<Output = Result<$module::tools::$tool::Output, graph_runtime::ActionError>> + Send {
+                    let shown = super::all_machines!(@shown params $({ $($field: $key),* })?);
+                    self.perform(call, shown)
+                }
             }
-        )*
+        )*)*
 
         /// Returns the compiled graph of that name, with the tools of a stage.
         pub(crate) fn machine(name: &str, stage: &Stage) -> Option<Erased> {

@@ -3,44 +3,45 @@
 use graph_model::value::{AsView, FromValue};
 use graph_runtime::{ReducerError, Value};
 
-use crate::machines::channels_combined_by_the_program::{self, Reducers, ScoringCombine};
+use crate::machines::channels_combined_by_the_program::tools::{scoring_combine, scoring_title};
 use crate::machines::{keys_shared_inside, keys_shared_with_graphs};
 use crate::script::Stage;
 
-/// The reducer `scoring/combine`, with the types of a graph.
-macro_rules! scoring_combine {
-    ($graph:ident) => {
-        fn scoring_combine(
-            value: Option<$graph::ScoringCombine>,
-            write: $graph::ScoringCombineWrite,
-        ) -> Result<$graph::ScoringCombine, ReducerError> {
-            let $graph::ScoringCombine { digits, count, mut notes } =
-                value.unwrap_or($graph::ScoringCombine { digits: 0, count: 0, notes: Vec::new() });
-            if !(0..=9).contains(&write.points) {
-                return Err(ReducerError::new(format!("{} is no digit", write.points)));
-            }
-            notes.extend(write.note);
-            Ok($graph::ScoringCombine { digits: (digits * 10 + write.points) % 100_000, count: count + 1, notes })
-        }
-    };
-}
-
-impl Reducers for Stage {
+impl scoring_title::Reducer for Stage {
     fn scoring_title(value: Option<String>, write: String) -> Result<String, ReducerError> {
         let title = value.map_or_else(|| write.clone(), |value| format!("{value} > {write}"));
         if title.len() > 20 { Err("it is too long".into()) } else { Ok(title) }
     }
-
-    scoring_combine!(channels_combined_by_the_program);
 }
 
-impl keys_shared_with_graphs::Reducers for Stage {
-    scoring_combine!(keys_shared_with_graphs);
+/// Implements the reducer `scoring/combine` of a graph.
+macro_rules! scoring_combine {
+    ($contract:path) => {
+        const _: () = {
+            use $contract as contract;
+
+            impl contract::Reducer for Stage {
+                fn scoring_combine(
+                    value: Option<contract::Value>,
+                    write: contract::Write,
+                ) -> Result<contract::Value, ReducerError> {
+                    let contract::Value { digits, count, mut notes } =
+                        value.unwrap_or(contract::Value { digits: 0, count: 0, notes: Vec::new() });
+                    if !(0..=9).contains(&write.points) {
+                        return Err(ReducerError::new(format!("{} is no digit", write.points)));
+                    }
+                    notes.extend(write.note);
+                    let digits = (digits * 10 + write.points) % 100_000;
+                    Ok(contract::Value { digits, count: count + 1, notes })
+                }
+            }
+        };
+    };
 }
 
-impl keys_shared_inside::Reducers for Stage {
-    scoring_combine!(keys_shared_inside);
-}
+scoring_combine!(scoring_combine);
+scoring_combine!(keys_shared_with_graphs::tools::scoring_combine);
+scoring_combine!(keys_shared_inside::tools::scoring_combine);
 
 /// Calls a reducer with values of any type.
 fn call<T: FromValue + AsView, W: FromValue>(
@@ -57,11 +58,8 @@ fn call<T: FromValue + AsView, W: FromValue>(
 /// Calls the reducer with an id, if there is one.
 pub(crate) fn reduce(id: &str, value: Option<Value>, write: &Value) -> Option<Result<Value, ReducerError>> {
     match id {
-        "scoring/title" => Some(call(Stage::scoring_title, value, write)),
-        "scoring/combine" => {
-            let function: fn(Option<ScoringCombine>, _) -> _ = <Stage as Reducers>::scoring_combine;
-            Some(call(function, value, write))
-        }
+        "scoring/title" => Some(call(<Stage as scoring_title::Reducer>::scoring_title, value, write)),
+        "scoring/combine" => Some(call(<Stage as scoring_combine::Reducer>::scoring_combine, value, write)),
         _ => None,
     }
 }

@@ -8,7 +8,10 @@ use std::time::Duration;
 use graph_compiler::graph::TypedTool;
 use graph_runtime::dynamic::{ToolFuture, Toolbox, Tools};
 use graph_runtime::threads::{Thread, ThreadFuture};
-use graph_runtime::{ActionError, Call, Category, FromValue, Map, ReducerError, Threads, Value};
+use graph_runtime::{
+    ActionError, AsView, Call, Category, Dispatch, FromValue, Map, ReducerError, RuntimeCall, RuntimeTools, Threads,
+    Value,
+};
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::json;
@@ -364,6 +367,35 @@ impl Tools for Stage {
 
     fn reduces(&self, id: &str) -> bool {
         id.starts_with("scoring/")
+    }
+}
+
+impl Dispatch for Stage {
+    fn dispatch(
+        &self,
+        call: &Call,
+        params: Map<String, Value>,
+    ) -> impl Future<Output = Result<Value, ActionError>> + Send {
+        self.perform(call, Value::Object(params))
+    }
+}
+
+impl RuntimeTools for Stage {
+    async fn perform<P: AsView + Send, R: FromValue>(
+        &self,
+        call: &Call,
+        tool: RuntimeCall<P, R>,
+    ) -> Result<R, ActionError> {
+        if call.tool() != "rye/bash" {
+            return tool.perform(call).await;
+        }
+        let mut shown = tool.params.view().to_plain_value();
+        // Fields that are null are left out, as in an interpreted graph.
+        if let Value::Object(fields) = &mut shown {
+            fields.retain(|_, value| !value.is_null());
+        }
+        let answer = self.perform(call, shown);
+        answer.await
     }
 }
 

@@ -41,7 +41,9 @@ use model::{Maker, as_parameter};
 use schema::{Schema, every as every_kind, files};
 
 graph!("tests/engines/values/every.yaml");
-graph!("tests/engines/values/inner.yaml");
+graph!("tests/engines/values/inner.yaml", tools = crate::values::every::tools);
+
+use every::tools::t_keep;
 
 /// The parameters of calls, by the node and the element.
 type KeptParameters = BTreeMap<(String, Option<u64>), Value>;
@@ -83,15 +85,8 @@ impl Tools for Shelf {
     }
 }
 
-impl inner::Actions for Shelf {
-    async fn t_keep(&self, call: &Call, params: inner::TKeep) -> Result<inner::TKeepResult, ActionError> {
-        let result = self.call(call, params.v.view().to_plain_value());
-        serde_json::from_value(result).map_err(|error| ActionError::permanent(error.to_string()))
-    }
-}
-
-impl every::Actions for Shelf {
-    async fn t_keep(&self, call: &Call, params: every::TKeep) -> Result<every::TKeepResult, ActionError> {
+impl t_keep::Tool for Shelf {
+    async fn t_keep(&self, call: &Call, params: t_keep::Params) -> Result<t_keep::Output, ActionError> {
         let result = self.call(call, params.v.view().to_plain_value());
         serde_json::from_value(result).map_err(|error| ActionError::permanent(error.to_string()))
     }

@@ -1,33 +1,36 @@
 //! A graph asks for its own tools and those of the graphs that it nests, also where some of them nest each other.
 
-use graph_runtime::{ActionError, Builtins, Call, Machine, Map, Value};
+use graph_runtime::{ActionError, Builtins, Call, Dispatch, Machine, Map, RuntimeTools, Value};
 
 graph_runtime::graph!("tests/ui/graphs/order.yaml");
 graph_runtime::graph!("tests/ui/graphs/ping.yaml");
 graph_runtime::graph!("tests/ui/graphs/pong.yaml");
 graph_runtime::graph!("tests/ui/graphs/seller.yaml");
 
+use order::tools::shop_charge_card;
+use seller::tools::shop_tell;
+
 struct Shop;
 
-impl order::Actions for Shop {
+impl shop_charge_card::Tool for Shop {
     async fn shop_charge_card(
         &self,
         _: &Call,
-        params: order::ShopChargeCard,
-    ) -> Result<order::ShopChargeCardResult, ActionError> {
-        Ok(order::ShopChargeCardResult { receipt: params.card })
+        params: shop_charge_card::Params,
+    ) -> Result<shop_charge_card::Output, ActionError> {
+        Ok(shop_charge_card::Output { receipt: params.card })
     }
 }
 
-impl ping::Actions for Shop {}
+impl RuntimeTools for Shop {}
 
-impl pong::Actions for Shop {}
-
-impl seller::Actions for Shop {
+impl Dispatch for Shop {
     async fn dispatch(&self, call: &Call, params: Map<String, Value>) -> Result<Value, ActionError> {
         Ok(Value::from(format!("{} {}", call.tool(), params.len())))
     }
+}
 
+impl shop_tell::Tool for Shop {
     async fn shop_tell(&self, _: &Call, _: Map<String, Value>) -> Result<Value, ActionError> {
         Ok(Value::Null)
     }

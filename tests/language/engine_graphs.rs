@@ -78,11 +78,11 @@ fn machines() -> String {
     }
     text.push_str("\nsuper::all_machines! {\n");
     for one in &all {
-        let (module, machine, methods) = methods(one);
+        let (module, machine, tools) = names(one);
         let stem = Path::new(&one.source).file_stem().unwrap().to_str().unwrap();
         writeln!(text, "    \"{stem}\" {module} {machine} {{").unwrap();
-        for method in methods {
-            writeln!(text, "        {method}").unwrap();
+        for tool in tools {
+            writeln!(text, "        {tool}").unwrap();
         }
         text.push_str("    }\n");
     }
@@ -90,20 +90,17 @@ fn machines() -> String {
     text
 }
 
-/// Returns the names of a graph's module and machine, and the methods of its trait `Actions`.
-fn methods(one: &Compilation) -> (String, String, Vec<String>) {
+/// Returns the names of a graph's module and machine, and the tools that the program performs.
+fn names(one: &Compilation) -> (String, String, Vec<String>) {
     let file: syn::File = syn::parse2(one.expand()).unwrap();
     let mut found = (String::new(), String::new(), Vec::new());
     for item in file.items {
         match item {
             syn::Item::Mod(module) => {
                 found.0 = module.ident.to_string();
-                let items = module.content.unwrap().1;
-                let actions = items.iter().find_map(|item| match item {
-                    syn::Item::Trait(found) if found.ident == "Actions" => Some(found),
-                    _ => None,
-                });
-                found.2 = actions.unwrap().items.iter().filter_map(|item| asked(item, &found.0, one, &items)).collect();
+                let tools = modules(&module).into_iter().find(|inner| inner.ident == "tools");
+                let tools = tools.iter().flat_map(|tools| modules(tools));
+                found.2 = tools.filter_map(|tool| asked(tool, one)).collect();
             }
             syn::Item::Use(used) => {
                 let text = text_of(&used.tree);
@@ -113,6 +110,18 @@ fn methods(one: &Compilation) -> (String, String, Vec<String>) {
         }
     }
     found
+}
+
+fn items(module: &syn::ItemMod) -> &[syn::Item] {
+    &module.content.as_ref().unwrap().1
+}
+
+fn modules(module: &syn::ItemMod) -> Vec<&syn::ItemMod> {
+    let modules = items(module).iter().filter_map(|item| match item {
+        syn::Item::Mod(inner) => Some(inner),
+        _ => None,
+    });
+    modules.collect()
 }
 
 fn text_of(tokens: &impl ToText) -> String {
@@ -135,74 +144,24 @@ impl ToText for syn::UseTree {
     }
 }
 
-/// Writes a method for the list, unless the runtime performs the tool.
-fn asked(item: &syn::TraitItem, module: &str, one: &Compilation, items: &[syn::Item]) -> Option<String> {
-    let syn::TraitItem::Fn(method) = item else { return None };
-    let is_scripted_builtin = method.sig.ident == "rye_bash";
-    if method.default.is_some() && !is_scripted_builtin {
-        return None;
-    }
-    let syn::FnArg::Typed(params) = method.sig.inputs.last().unwrap() else { return None };
-    let syn::ReturnType::Type(_, future) = &method.sig.output else { return None };
-    let syn::Type::ImplTrait(future) = &**future else { return None };
-    let syn::TypeParamBound::Trait(future) = &future.bounds[0] else { return None };
-    let syn::PathArguments::AngleBracketed(arguments) = &future.path.segments.last().unwrap().arguments else {
-        return None;
-    };
-    let syn::GenericArgument::AssocType(output) = &arguments.args[0] else { return None };
-    let syn::Type::Path(result) = &output.ty else { return None };
-    let syn::PathArguments::AngleBracketed(arguments) = &result.path.segments[0].arguments else { return None };
-    let syn::GenericArgument::Type(result) = &arguments.args[0] else { return None };
-    let name = &method.sig.ident;
-    let fields = fields(&params.ty, one, items);
-    Some(format!("{name}({}{fields}) -> {};", written(&params.ty, module), written(result, module)))
-}
-
-/// Writes the fields of a tool's parameters, each with its name in the contract; nothing if the parameters are one
-/// object.
-fn fields(params: &syn::Type, one: &Compilation, items: &[syn::Item]) -> String {
-    let syn::Type::Path(params) = params else { return String::new() };
-    let Some(ident) = params.path.get_ident() else { return String::new() };
-    let structures = items.iter().filter_map(|item| match item {
-        syn::Item::Struct(found) if found.ident == *ident => Some(&found.fields),
+/// Writes a tool for the list, with the fields of its parameters and the name of each in the contract; `None` for a reducer, and a
+/// tool that the runtime performs.
+fn asked(module: &syn::ItemMod, one: &Compilation) -> Option<String> {
+    let is_tool = |item: &syn::Item| matches!(item, syn::Item::Trait(found) if found.ident == "Tool");
+    items(module).iter().find(|item| is_tool(item))?;
+    let structure = items(module).iter().find_map(|item| match item {
+        syn::Item::Struct(found) if found.ident == "Params" => Some(&found.fields),
         _ => None,
     });
-    let idents: Vec<String> = structures.flatten().map(|field| field.ident.as_ref().unwrap().to_string()).collect();
-    // The struct is named after the tool, so the tool is found by this name.
-    let is_it = |id: &str| id.replace(['/', '_', '-'], "").eq_ignore_ascii_case(&ident.to_string());
+    let name = module.ident.to_string();
+    let Some(structure) = structure else { return Some(format!("{name};")) };
+    // The module is named after the tool, so the tool is found by this name.
+    let is_it = |id: &str| id.replace(['/', '-'], "_").eq_ignore_ascii_case(name.trim_start_matches("r#"));
     let tools = &one.graph.as_ref().unwrap().interface().tools;
     let tool = tools.iter().find(|tool| is_it(&tool.id)).unwrap();
-    let fields = idents.iter().zip(tool.params.iter().flatten());
-    let fields: Vec<String> = fields.map(|(ident, field)| format!("{ident}: \"{}\"", field.name)).collect();
-    format!(" {{ {} }}", fields.join(", "))
-}
-
-/// Writes a type as code next to the graph's module names it.
-fn written(ty: &syn::Type, module: &str) -> String {
-    let syn::Type::Path(path) = ty else { return "()".to_owned() };
-    let path = &path.path;
-    let own = path.leading_colon.is_none()
-        && path.segments.len() == 1
-        && !["String", "Vec", "Option", "i64", "f64", "bool"].iter().any(|known| path.segments[0].ident == known);
-    let mut text = if own { format!("{module}::") } else { String::new() };
-    for (at, segment) in path.segments.iter().enumerate() {
-        if at > 0 {
-            text.push_str("::");
-        }
-        text.push_str(&segment.ident.to_string());
-        if let syn::PathArguments::AngleBracketed(arguments) = &segment.arguments {
-            let arguments: Vec<String> = arguments
-                .args
-                .iter()
-                .filter_map(|argument| match argument {
-                    syn::GenericArgument::Type(ty) => Some(written(ty, module)),
-                    _ => None,
-                })
-                .collect();
-            write!(text, "<{}>", arguments.join(", ")).unwrap();
-        }
-    }
-    text
+    let fields = structure.iter().zip(tool.params.iter().flatten());
+    let fields = fields.map(|(field, typed)| format!("{}: \"{}\"", field.ident.as_ref().unwrap(), typed.name));
+    Some(format!("{name} {{ {} }};", fields.collect::<Vec<_>>().join(", ")))
 }
 
 #[test]

@@ -59,13 +59,13 @@ use graph_runtime::{ActionError, Call};
 
 struct Shop;
 
-impl order::Actions for Shop {
+impl shop_charge_card::Tool for Shop {
     async fn shop_charge_card(
         &self,
         _: &Call,
-        params: order::ShopChargeCard,
-    ) -> Result<order::ShopChargeCardResult, ActionError> {
-        Ok(order::ShopChargeCardResult { receipt: format!(\"{} {}\", params.card, params.price_cents) })
+        params: shop_charge_card::Params,
+    ) -> Result<shop_charge_card::Output, ActionError> {
+        Ok(shop_charge_card::Output { receipt: format!(\"{} {}\", params.card, params.price_cents) })
     }
 }
 
@@ -76,20 +76,20 @@ fn main() {
 ";
 
 /// A package in the target directory, so that its dependencies are compiled once, and not in each test run.
-struct Package {
+pub(crate) struct Package {
     directory: PathBuf,
     target: PathBuf,
 }
 
 /// The result of a build.
-struct Build {
+pub(crate) struct Build {
     passed: bool,
     /// The code, the message and the text for people of each error and warning.
-    messages: Vec<[String; 3]>,
+    pub(crate) messages: Vec<[String; 3]>,
 }
 
 impl Package {
-    fn new(name: &str, program: &str, build_script: Option<&str>) -> Self {
+    pub(crate) fn new(name: &str, program: &str, build_script: Option<&str>) -> Self {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tests/native");
         let package = Self { directory: target.join("packages").join(name), target };
@@ -114,13 +114,13 @@ impl Package {
         package
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.directory.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    fn cargo(&self, arguments: &[&str], plain: &str) -> (bool, String, String) {
+    pub(crate) fn cargo(&self, arguments: &[&str], plain: &str) -> (bool, String, String) {
         self.cargo_verb("check", arguments, plain)
     }
 
@@ -140,7 +140,7 @@ impl Package {
     }
 
     /// Builds, and reads the messages as an editor does.
-    fn build(&self) -> Build {
+    pub(crate) fn build(&self) -> Build {
         let (passed, stdout, stderr) = self.cargo(&["--message-format=json"], "");
         let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let said = lines.iter().filter(|line| line["reason"] == "compiler-message").map(|line| &line["message"]);
@@ -324,7 +324,9 @@ fn revoked_key_file() -> String {
 
 #[test]
 fn cargo_shows_the_mistakes_of_a_graph_that_a_macro_compiles() {
-    let program = format!("#![deny(warnings)]\ngraph_runtime::graph!(\"graphs/order.yaml\");\n{PROGRAM}");
+    let program = format!(
+        "#![deny(warnings)]\ngraph_runtime::graph!(\"graphs/order.yaml\");\nuse order::tools::shop_charge_card;\n{PROGRAM}"
+    );
     let package = Package::new("by-macro", &program, None);
     goes_through_mistakes_to_a_program(&package);
     goes_through_levels(&package);
@@ -333,7 +335,8 @@ fn cargo_shows_the_mistakes_of_a_graph_that_a_macro_compiles() {
 #[test]
 fn cargo_shows_mistakes_of_graphs_compiled_by_build_scripts() {
     let build_script = "fn main() {\n    graph_compiler::build(\"graphs\");\n}\n";
-    let program = format!("#![deny(warnings)]\ngraph_runtime::include_graphs!();\n{PROGRAM}");
+    let program =
+        format!("#![deny(warnings)]\ngraph_runtime::include_graphs!();\nuse tools::shop_charge_card;\n{PROGRAM}");
     let package = Package::new("by-build-script", &program, Some(build_script));
     goes_through_mistakes_to_a_program(&package);
     goes_through_levels(&package);
@@ -343,7 +346,8 @@ const BUILD_SCRIPT: &str = "fn main() {\n    graph_compiler::build(\"graphs\");\
 
 #[test]
 fn a_graph_that_nobody_signed_keeps_its_types() {
-    let program = format!("#![deny(warnings)]\ngraph_runtime::include_graphs!();\n{PROGRAM}");
+    let program =
+        format!("#![deny(warnings)]\ngraph_runtime::include_graphs!();\nuse tools::shop_charge_card;\n{PROGRAM}");
     let package = Package::new("unsigned", &program, Some(BUILD_SCRIPT));
     let outer = GRAPH.replace("shop.charge_card]", "shop.charge_card, rye.execute.tool.order]").replace(
         "shop/charge_card\n        params: { card: \"${inputs.card}\", price_cents: 100 }",
@@ -448,7 +452,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn the_runtime_may_have_another_name() {
     let build_script = "fn main() {\n    graph_compiler::Build::new(\"graphs\").runtime(\"sg\").run();\n}\n";
     let program = format!(
-        "#![deny(warnings)]\nsg::include_graphs!();\nmod one {{ sg::graph!(\"graphs/order.yaml\"); }}\n{PROGRAM}"
+        "#![deny(warnings)]\nsg::include_graphs!();\nuse tools::shop_charge_card;\nmod one {{ sg::graph!(\"graphs/order.yaml\"); }}\n{PROGRAM}"
     );
     let program = program
         .replace("use graph_runtime::", "use sg::")

@@ -9,6 +9,7 @@ use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes};
 use graph_runtime::{
     ActionError, Call, Category, Machine, MemoryStore, Options, RunError, RunId, Runtime, SecretKey, Store, audit,
 };
+use state_graphs::tools::{files_count, files_list, market_quote, shop_charge_card, shop_look_up};
 use state_graphs::{CheckedOrder, FileReport, checked_order, file_report};
 use tokio::sync::{Barrier, Notify};
 
@@ -42,13 +43,13 @@ fn market(together: usize, broken: u64, busy: u64) -> Market {
             let answered = answer("stock");
             async move {
                 answered.await;
-                Ok(checked_order::ShopLookUpResult { price_cents: 450, in_stock: 1 })
+                Ok(shop_look_up::Output { price_cents: 450, in_stock: 1 })
             }
         }
     };
     let quote = {
         let asked = Arc::clone(&asked);
-        move |_: &Call, params: checked_order::MarketQuote| {
+        move |_: &Call, params: market_quote::Params| {
             let is_ours = params.shop == "ours";
             let is_busy = !is_ours && asked.fetch_add(1, Ordering::Relaxed) < busy;
             let (broken, answered) = (Arc::clone(&broken), answer(if is_ours { "ours" } else { "theirs" }));
@@ -64,21 +65,21 @@ fn market(together: usize, broken: u64, busy: u64) -> Market {
                 }
                 answered.await;
                 let price_cents = if is_ours { 450 } else { 480 };
-                Ok(checked_order::MarketQuoteResult { shop: params.shop, price_cents })
+                Ok(market_quote::Output { shop: params.shop, price_cents })
             }
         }
     };
     let charge = {
         let returned = Arc::clone(&returned);
-        move |_: &Call, params: checked_order::ShopChargeCard| {
+        move |_: &Call, params: shop_charge_card::Params| {
             returned.lock().unwrap().push("charge");
-            Ok(checked_order::ShopChargeCardResult { receipt: format!("{} cents", params.price_cents) })
+            Ok(shop_charge_card::Output { receipt: format!("{} cents", params.price_cents) })
         }
     };
     let fakes = Fakes::new()
-        .on(checked_order::tools::SHOP_LOOK_UP, FakeScript::always(FakeAnswer::with_async(look_up)))
-        .on(checked_order::tools::MARKET_QUOTE, FakeScript::always(FakeAnswer::with_async(quote)))
-        .on(checked_order::tools::SHOP_CHARGE_CARD, FakeScript::always(FakeAnswer::with(charge)));
+        .on(shop_look_up::FAKE, FakeScript::always(FakeAnswer::with_async(look_up)))
+        .on(market_quote::FAKE, FakeScript::always(FakeAnswer::with_async(quote)))
+        .on(shop_charge_card::FAKE, FakeScript::always(FakeAnswer::with(charge)));
     Market { fakes, returned, asked }
 }
 
@@ -129,7 +130,7 @@ async fn finished_checks_are_not_repeated_after_a_failure() {
 /// Files whose names say how they are counted; `broken` ones cannot be read.
 fn shelf(files: &[impl AsRef<str>]) -> Fakes {
     let files = files.iter().map(|file| file.as_ref().to_owned()).collect();
-    let count = |_: &Call, params: file_report::FilesCount| async move {
+    let count = |_: &Call, params: files_count::Params| async move {
         let number = i64::try_from(params.path.len()).unwrap();
         // Shorter names take longer.
         tokio::time::sleep(Duration::from_millis(u64::try_from(30 - number).unwrap())).await;
@@ -137,11 +138,11 @@ fn shelf(files: &[impl AsRef<str>]) -> Fakes {
             return Err(ActionError::permanent("it is broken"));
         }
         let kind = params.path.rsplit('.').next().unwrap_or_default().to_owned();
-        Ok(file_report::FilesCountResult { kind, lines: number, words: 2 * number })
+        Ok(files_count::Output { kind, lines: number, words: 2 * number })
     };
     Fakes::new()
-        .on(file_report::tools::FILES_LIST, FakeScript::returns(file_report::FilesListResult { files }))
-        .on(file_report::tools::FILES_COUNT, FakeScript::always(FakeAnswer::with_async(count)))
+        .on(files_list::FAKE, FakeScript::returns(files_list::Output { files }))
+        .on(files_count::FAKE, FakeScript::always(FakeAnswer::with_async(count)))
 }
 
 async fn report(files: &[&str]) -> file_report::Output {
@@ -233,7 +234,7 @@ fn crowd(waits: bool) -> Crowd {
     let (now, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (counted, waiting) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
     let seen = (Arc::clone(&most), Arc::clone(&counted), Arc::clone(&waiting));
-    let count = move |call: &Call, params: file_report::FilesCount| {
+    let count = move |call: &Call, params: files_count::Params| {
         let (call, now, (most, counted, waiting)) = (call.clone(), Arc::clone(&now), seen.clone());
         async move {
             most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -245,13 +246,13 @@ fn crowd(waits: bool) -> Crowd {
                 return Err(ActionError::new(Category::Cancelled, "nobody waits for it"));
             }
             counted.lock().unwrap().push(params.path);
-            Ok(file_report::FilesCountResult { kind: "rs".into(), lines: 1, words: 1 })
+            Ok(files_count::Output { kind: "rs".into(), lines: 1, words: 1 })
         }
     };
     let files = (0..100).map(|number| format!("{number}.rs")).collect();
     let fakes = Fakes::new()
-        .on(file_report::tools::FILES_LIST, FakeScript::returns(file_report::FilesListResult { files }))
-        .on(file_report::tools::FILES_COUNT, FakeScript::always(FakeAnswer::with_async(count)));
+        .on(files_list::FAKE, FakeScript::returns(files_list::Output { files }))
+        .on(files_count::FAKE, FakeScript::always(FakeAnswer::with_async(count)));
     Crowd { fakes, most, counted, waiting }
 }
 

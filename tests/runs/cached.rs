@@ -11,7 +11,8 @@ use serde_json::json;
 
 graph_runtime::graph!("tests/engines/graphs/results_may_be_kept.yaml");
 
-use results_may_be_kept::{Actions, Inputs, TestTyped, TestTypedResult};
+use results_may_be_kept::Inputs;
+use results_may_be_kept::tools::{test_row, test_typed};
 
 /// Tools that count their calls.
 #[derive(Clone, Default)]
@@ -28,13 +29,15 @@ impl Counted {
     }
 }
 
-impl Actions for Counted {
-    async fn test_typed(&self, _: &Call, params: TestTyped) -> Result<TestTypedResult, ActionError> {
+impl test_typed::Tool for Counted {
+    async fn test_typed(&self, _: &Call, params: test_typed::Params) -> Result<test_typed::Output, ActionError> {
         self.0.fetch_add(1, Ordering::Relaxed);
         let answer = json!({"count": params.count, "ratio": 3.0});
         FromValue::from_value(answer).map_err(ActionError::from)
     }
+}
 
+impl test_row::Tool for Counted {
     async fn test_row(&self, _: &Call, params: Map<String, Value>) -> Result<Value, ActionError> {
         Ok(self.row(&params["row"]))
     }

@@ -12,18 +12,22 @@ use serde_json::json;
 graph_runtime::graph!("tests/engines/graphs/begins_at_entries.yaml");
 graph_runtime::graph!("tests/engines/graphs/begins_inside_of_branches.yaml");
 
-use begins_at_entries::{Actions, ENTRY_ONLY_RIGHT, ENTRY_REDO, ENTRY_SUMMARIZE, ENTRY_TRY, Inputs, Node, Output};
+use begins_at_entries::tools::{test_review, test_summary};
+use begins_at_entries::{ENTRY_ONLY_RIGHT, ENTRY_REDO, ENTRY_SUMMARIZE, ENTRY_TRY, Inputs, Node, Output};
+use begins_inside_of_branches::tools::test_check;
 
 /// Tools whose answers nothing looks at.
 #[derive(Clone, Copy)]
 struct Reviewers;
 
-impl Actions for Reviewers {
+impl test_review::Tool for Reviewers {
     async fn test_review(&self, _: &Call, params: Map<String, Value>) -> Result<Value, ActionError> {
         assert_eq!(params["path"], json!("c"), "the element is that of the entry");
         Ok(Value::Null)
     }
+}
 
+impl test_summary::Tool for Reviewers {
     async fn test_summary(&self, _: &Call, _: Map<String, Value>) -> Result<Value, ActionError> {
         Ok(Value::Null)
     }
@@ -79,7 +83,7 @@ async fn runs_from_entries_are_the_same_compiled_and_interpreted() {
     }
 }
 
-impl begins_inside_of_branches::Actions for Reviewers {
+impl test_check::Tool for Reviewers {
     async fn test_check(&self, call: &Call, params: Map<String, Value>) -> Result<Value, ActionError> {
         assert_eq!((&params["part"], params["line"].as_u64()), (&json!("c"), Some(call.step() + 5)));
         Ok(Value::Null)

@@ -8,23 +8,22 @@ use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes};
 use graph_runtime::{
     ActionError, Builtins, Call, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, SqliteStore, StartError, Store,
 };
-use state_graphs::{
-    Countdown, Order, ProjectStats, Reservation, Tally, countdown, order, project_stats, reservation, tally,
-};
+use state_graphs::tools::{bench_tick, shop_charge_card, shop_look_up};
+use state_graphs::{Countdown, Order, ProjectStats, Reservation, Tally, order, project_stats, reservation};
 
 /// A shop with so many pieces of tea.
 fn shop(in_stock: i64) -> Fakes {
-    let look_up = move |_: &Call, params: order::ShopLookUp| {
+    let look_up = move |_: &Call, params: shop_look_up::Params| {
         assert_eq!(params.article, "tea");
-        Ok(order::ShopLookUpResult { price_cents: 450, in_stock })
+        Ok(shop_look_up::Output { price_cents: 450, in_stock })
     };
-    let charge = |_: &Call, params: order::ShopChargeCard| match params.card.as_str() {
+    let charge = |_: &Call, params: shop_charge_card::Params| match params.card.as_str() {
         "tok_broke" => Err(ActionError::permanent("insufficient funds")),
-        _ => Ok(order::ShopChargeCardResult { receipt: "r-1".to_owned() }),
+        _ => Ok(shop_charge_card::Output { receipt: "r-1".to_owned() }),
     };
     Fakes::new()
-        .on(order::tools::SHOP_LOOK_UP, FakeScript::always(FakeAnswer::with(look_up)))
-        .on(order::tools::SHOP_CHARGE_CARD, FakeScript::always(FakeAnswer::with(charge)))
+        .on(shop_look_up::FAKE, FakeScript::always(FakeAnswer::with(look_up)))
+        .on(shop_charge_card::FAKE, FakeScript::always(FakeAnswer::with(charge)))
 }
 
 async fn sell(in_stock: i64, card: &str) -> (order::Output, Vec<(String, i64)>) {
@@ -33,7 +32,7 @@ async fn sell(in_stock: i64, card: &str) -> (order::Output, Vec<(String, i64)>) 
     let inputs = order::Inputs { article: "tea".into(), quantity: 3, card: card.into() };
     let run = runtime.start(Order::sharing(Arc::new(shop.clone())), inputs).await.unwrap();
     let output = run.await.unwrap().output;
-    let charged = shop.calls_of(order::tools::SHOP_CHARGE_CARD).into_iter();
+    let charged = shop.calls_of(shop_charge_card::FAKE).into_iter();
     (output, charged.map(|charge| (charge.card, charge.price_cents * charge.quantity)).collect())
 }
 
@@ -138,15 +137,9 @@ async fn a_run_without_its_grants_does_not_start() {
 
 struct Ticks(AtomicI64);
 
-impl countdown::Actions for Ticks {
-    async fn bench_tick(&self, _: &Call, _: countdown::BenchTick) -> Result<countdown::BenchTickResult, ActionError> {
-        Ok(countdown::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
-    }
-}
-
-impl tally::Actions for Ticks {
-    async fn bench_tick(&self, _: &Call, _: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
-        Ok(tally::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+impl bench_tick::Tool for Ticks {
+    async fn bench_tick(&self, _: &Call, _: bench_tick::Params) -> Result<bench_tick::Output, ActionError> {
+        Ok(bench_tick::Output { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
     }
 }
 

@@ -8,6 +8,7 @@ use graph_runtime::observer::Event;
 use graph_runtime::record::{Entry, Record};
 use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes};
 use graph_runtime::{ActionError, Call, MemoryStore, Observer, RunId, Runtime, SecretKey, Status, Store, audit};
+use state_graphs::tools::carriers_quote;
 use state_graphs::{CarrierQuotes, carrier_quotes};
 
 /// Notes its carrier if it is dropped before the call returned.
@@ -25,7 +26,7 @@ impl Drop for UntilReturned {
 /// calls were dropped before they returned.
 fn carriers(waits: [(&'static str, Option<u64>); 3], dropped: &Arc<Mutex<Vec<String>>>) -> Fakes {
     let dropped = Arc::clone(dropped);
-    let quote = move |_: &Call, params: carrier_quotes::CarriersQuote| {
+    let quote = move |_: &Call, params: carriers_quote::Params| {
         let (_, wait) = *waits.iter().find(|(name, _)| *name == params.carrier).unwrap();
         let guard = UntilReturned(params.carrier, Arc::clone(&dropped), false);
         async move {
@@ -33,10 +34,10 @@ fn carriers(waits: [(&'static str, Option<u64>); 3], dropped: &Arc<Mutex<Vec<Str
             tokio::time::sleep(Duration::from_millis(wait.unwrap_or(1))).await;
             guard.2 = true;
             let wait = wait.ok_or_else(|| ActionError::permanent("it is out of order"))?;
-            Ok(carrier_quotes::CarriersQuoteResult { cents: 1_000 - i64::try_from(wait).unwrap(), days: 3 })
+            Ok(carriers_quote::Output { cents: 1_000 - i64::try_from(wait).unwrap(), days: 3 })
         }
     };
-    Fakes::new().on(carrier_quotes::tools::CARRIERS_QUOTE, FakeScript::always(FakeAnswer::with_async(quote)))
+    Fakes::new().on(carriers_quote::FAKE, FakeScript::always(FakeAnswer::with_async(quote)))
 }
 
 /// Notes the nodes whose visits were cancelled.

@@ -15,14 +15,14 @@ use graph_runtime::{
     StoredRunError,
 };
 use state_graphs::released_transfer;
+use state_graphs::tools::bank_transfer;
 use tracing::field::{Field, Visit};
 use tracing::span;
 
 graph_runtime::graph!("tests/engines/graphs/secrets_are_kept.yaml");
 
-use secrets_are_kept::{
-    Actions, Inputs, Output, VaultAsk, VaultAskResult, VaultLogin, VaultLoginResult, VaultLoginResultAccount,
-};
+use secrets_are_kept::tools::{vault_ask, vault_login, vault_tell};
+use secrets_are_kept::{Inputs, Output};
 
 /// The secret, which may occur in no text except a tool's.
 const CANARY: &str = "canary-7d3f";
@@ -36,28 +36,32 @@ struct Gossip {
     overheard: Overheard,
 }
 
-impl Actions for Gossip {
-    async fn vault_login(&self, _: &Call, params: VaultLogin) -> Result<VaultLoginResult, ActionError> {
+impl vault_login::Tool for Gossip {
+    async fn vault_login(&self, _: &Call, params: vault_login::Params) -> Result<vault_login::Output, ActionError> {
         self.overheard.hear(format_args!("{params:?}"));
         let password = params.password.expose();
-        Ok(VaultLoginResult {
+        Ok(vault_login::Output {
             token: format!("{password}-token").into(),
             level: None,
-            account: VaultLoginResultAccount { name: "Ann".into(), iban: format!("{password}-iban").into() },
+            account: vault_login::OutputAccount { name: "Ann".into(), iban: format!("{password}-iban").into() },
             said: format!("welcome, {password}"),
         })
     }
+}
 
-    async fn vault_ask(&self, _: &Call, params: VaultAsk) -> Result<VaultAskResult, ActionError> {
+impl vault_ask::Tool for Gossip {
+    async fn vault_ask(&self, _: &Call, params: vault_ask::Params) -> Result<vault_ask::Output, ActionError> {
         self.overheard.hear(format_args!("{params:?}"));
         let authorization = params.authorization.expose();
         self.asked.lock().unwrap().push(authorization.clone());
         if self.dies {
             return Err(ActionError::permanent(format!("{authorization} is refused")).with_code(authorization));
         }
-        Ok(VaultAskResult { answer: format!("yes to {authorization}"), keys: None })
+        Ok(vault_ask::Output { answer: format!("yes to {authorization}"), keys: None })
     }
+}
 
+impl vault_tell::Tool for Gossip {
     async fn vault_tell(
         &self,
         _: &Call,
@@ -293,15 +297,15 @@ async fn another_seal_key_resumes_no_run_and_changes_nothing() {
 #[derive(Clone, Default)]
 struct Bank(Arc<Mutex<Vec<String>>>);
 
-impl released_transfer::Actions for Bank {
+impl bank_transfer::Tool for Bank {
     async fn bank_transfer(
         &self,
         _: &Call,
-        params: released_transfer::BankTransfer,
-    ) -> Result<released_transfer::BankTransferResult, ActionError> {
-        let released_transfer::BankTransfer { iban, pin, .. } = params;
+        params: bank_transfer::Params,
+    ) -> Result<bank_transfer::Output, ActionError> {
+        let bank_transfer::Params { iban, pin, .. } = params;
         self.0.lock().unwrap().extend([iban.expose().clone(), pin.expose().clone()]);
-        Ok(released_transfer::BankTransferResult { transfer: format!("from {} to {}", pin.expose(), iban.expose()) })
+        Ok(bank_transfer::Output { transfer: format!("from {} to {}", pin.expose(), iban.expose()) })
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use graph_runtime::{ActionError, Call, MemoryStore, ResumeAll, RunId, RunOutcome, Runtime, SecretKey};
+use state_graphs::tools::{shop_charge_card, shop_look_up};
 use state_graphs::{Order, order};
 
 /// Tools that many handlers share.
@@ -13,18 +14,20 @@ struct Shop {
 
 static SHOP: Shop = Shop { sold: AtomicU32::new(0) };
 
-impl order::Actions for &'static Shop {
-    async fn shop_look_up(&self, _: &Call, _: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
-        Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 9 })
+impl shop_look_up::Tool for &'static Shop {
+    async fn shop_look_up(&self, _: &Call, _: shop_look_up::Params) -> Result<shop_look_up::Output, ActionError> {
+        Ok(shop_look_up::Output { price_cents: 450, in_stock: 9 })
     }
+}
 
+impl shop_charge_card::Tool for &'static Shop {
     async fn shop_charge_card(
         &self,
         _: &Call,
-        _: order::ShopChargeCard,
-    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        _: shop_charge_card::Params,
+    ) -> Result<shop_charge_card::Output, ActionError> {
         self.sold.fetch_add(1, Ordering::SeqCst);
-        Ok(order::ShopChargeCardResult { receipt: "r-1".to_owned() })
+        Ok(shop_charge_card::Output { receipt: "r-1".to_owned() })
     }
 }
 

@@ -12,21 +12,17 @@ use graph_runtime::{
 };
 use serde_json::json;
 use state_graphs::{
-    Negotiation, OrderBatch, PriceCheck, SelectiveFeedback, ToolRouter, negotiation, order, order_batch, price_check,
+    Negotiation, OrderBatch, PriceCheck, SelectiveFeedback, ToolRouter, negotiation, order_batch, price_check,
     selective_feedback, tool_router,
 };
 
-use negotiation::{
-    MarketNegotiate, MarketNegotiateParty as Party, MarketNegotiateResult, MarketNegotiateResultSays as Says,
-};
-use price_check::{MarketQuote, MarketQuoteResult};
-use selective_feedback::{
-    AgentsCritique, AgentsCritiqueResult, AgentsCritiqueResultVerdict as Verdict, AgentsResearch, AgentsResearchResult,
-    AgentsWrite, AgentsWriteResult,
-};
-use tool_router::{
-    AgentsAnalyze, AgentsAnalyzeResult, AgentsAnalyzeResultDecision as Decision, AgentsCalculate,
-    AgentsCalculateResult, AgentsSearch, AgentsSearchResult,
+use state_graphs::tools::agents_analyze::OutputDecision as Decision;
+use state_graphs::tools::agents_critique::OutputVerdict as Verdict;
+use state_graphs::tools::market_negotiate::OutputSays as Says;
+use state_graphs::tools::market_negotiate::ParamsParty as Party;
+use state_graphs::tools::{
+    agents_analyze, agents_calculate, agents_critique, agents_research, agents_search, agents_write, market_negotiate,
+    market_quote, shop_charge_card, shop_look_up,
 };
 
 fn builder() -> Builder {
@@ -41,19 +37,20 @@ fn way(history: &[Visit]) -> Vec<&str> {
 /// An agent that decides as a script says, and then as its last line says, with tools.
 fn router(script: &'static [(Decision, &'static str)]) -> Fakes {
     let line = AtomicUsize::new(0);
-    let analyze = move |_: &Call, params: AgentsAnalyze| {
+    let analyze = move |_: &Call, params: agents_analyze::Params| {
         assert_eq!(params.question, "why?");
         let (decision, text) = script[line.fetch_add(1, Ordering::Relaxed).min(script.len() - 1)];
-        Ok(AgentsAnalyzeResult { decision, text: text.to_owned() })
+        Ok(agents_analyze::Output { decision, text: text.to_owned() })
     };
-    let search = |_: &Call, params: AgentsSearch| Ok(AgentsSearchResult { text: format!("found {}", params.query) });
-    let calculate = |_: &Call, params: AgentsCalculate| {
-        Ok(AgentsCalculateResult { value: i64::try_from(params.expression.len()).unwrap() })
+    let search =
+        |_: &Call, params: agents_search::Params| Ok(agents_search::Output { text: format!("found {}", params.query) });
+    let calculate = |_: &Call, params: agents_calculate::Params| {
+        Ok(agents_calculate::Output { value: i64::try_from(params.expression.len()).unwrap() })
     };
     Fakes::new()
-        .on(tool_router::tools::AGENTS_ANALYZE, FakeScript::always(FakeAnswer::with(analyze)))
-        .on(tool_router::tools::AGENTS_SEARCH, FakeScript::always(FakeAnswer::with(search)))
-        .on(tool_router::tools::AGENTS_CALCULATE, FakeScript::always(FakeAnswer::with(calculate)))
+        .on(agents_analyze::FAKE, FakeScript::always(FakeAnswer::with(analyze)))
+        .on(agents_search::FAKE, FakeScript::always(FakeAnswer::with(search)))
+        .on(agents_calculate::FAKE, FakeScript::always(FakeAnswer::with(calculate)))
 }
 
 fn why() -> tool_router::Inputs {
@@ -78,7 +75,7 @@ async fn tools_return_to_the_agent_that_chose_them_until_it_answers() {
     let notes = "found a\n2 * 3 = 5\nfound b\n";
     let output = tool_router::Output { notes: notes.into(), request: Some("so".into()), answer: Some("so".into()) };
     assert_eq!(finished.output, output);
-    let asked = router.calls_of(tool_router::tools::AGENTS_ANALYZE);
+    let asked = router.calls_of(agents_analyze::FAKE);
     let seen: Vec<&str> = asked.iter().map(|params| params.notes.as_str()).collect();
     assert_eq!(seen, ["", "found a\n", "found a\n2 * 3 = 5\n", notes]);
 
@@ -120,21 +117,22 @@ async fn an_agent_without_an_answer_is_stopped_and_the_result_says_so() {
 /// A writer and a critic who is content with the text of a certain round.
 fn writers(content_with: usize) -> Fakes {
     let (written, judged) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let research =
-        |_: &Call, params: AgentsResearch| Ok(AgentsResearchResult { facts: vec![format!("{} is wet", params.topic)] });
-    let write = move |_: &Call, _| {
-        Ok(AgentsWriteResult { text: format!("text {}", written.fetch_add(1, Ordering::Relaxed) + 1) })
+    let research = |_: &Call, params: agents_research::Params| {
+        Ok(agents_research::Output { facts: vec![format!("{} is wet", params.topic)] })
     };
-    let critique = move |_: &Call, params: AgentsCritique| {
+    let write = move |_: &Call, _| {
+        Ok(agents_write::Output { text: format!("text {}", written.fetch_add(1, Ordering::Relaxed) + 1) })
+    };
+    let critique = move |_: &Call, params: agents_critique::Params| {
         let judged = judged.fetch_add(1, Ordering::Relaxed) + 1;
         assert_eq!(params.text, format!("text {judged}"));
         let verdict = if judged == content_with { Verdict::Good } else { Verdict::Revise };
-        Ok(AgentsCritiqueResult { verdict, notes: format!("note {judged}") })
+        Ok(agents_critique::Output { verdict, notes: format!("note {judged}") })
     };
     Fakes::new()
-        .on(selective_feedback::tools::AGENTS_RESEARCH, FakeScript::of([FakeAnswer::with(research)]))
-        .on(selective_feedback::tools::AGENTS_WRITE, FakeScript::always(FakeAnswer::with(write)))
-        .on(selective_feedback::tools::AGENTS_CRITIQUE, FakeScript::always(FakeAnswer::with(critique)))
+        .on(agents_research::FAKE, FakeScript::of([FakeAnswer::with(research)]))
+        .on(agents_write::FAKE, FakeScript::always(FakeAnswer::with(write)))
+        .on(agents_critique::FAKE, FakeScript::always(FakeAnswer::with(critique)))
 }
 
 #[tokio::test]
@@ -144,14 +142,14 @@ async fn critic_returns_text_to_the_writer_and_research_runs_once() {
     let run = builder().build().unwrap().start(SelectiveFeedback::new(writers.clone()), inputs).await.unwrap();
     let finished = run.await.unwrap();
     assert_eq!(way(&finished.history), ["research", "write", "critique", "write", "critique"]);
-    assert_eq!(writers.calls_of(selective_feedback::tools::AGENTS_RESEARCH).len(), 1);
-    let asked = |before: Option<&str>, notes: &str| AgentsWrite {
+    assert_eq!(writers.calls_of(agents_research::FAKE).len(), 1);
+    let asked = |before: Option<&str>, notes: &str| agents_write::Params {
         topic: "tea".into(),
         facts: vec!["tea is wet".into()],
         before: before.map(str::to_owned),
         notes: notes.into(),
     };
-    let wrote = writers.calls_of(selective_feedback::tools::AGENTS_WRITE);
+    let wrote = writers.calls_of(agents_write::FAKE);
     assert_eq!(wrote, [asked(None, ""), asked(Some("text 1"), "note 1")]);
     assert_eq!((finished.output.text.as_deref(), finished.output.verdict), (Some("text 2"), Some(Verdict::Good)));
     let warnings: Vec<_> = finished.history.iter().flat_map(|visit| &visit.warnings).collect();
@@ -169,7 +167,7 @@ async fn the_last_revision_wins_if_the_critic_is_never_content() {
     let finished = run.await.unwrap();
     assert_eq!((finished.steps, finished.status, finished.exhausted), (7, Status::Completed, false));
     assert_eq!((finished.output.text.as_deref(), finished.output.verdict), (Some("text 3"), Some(Verdict::Revise)));
-    let judged = writers.calls_of(selective_feedback::tools::AGENTS_CRITIQUE);
+    let judged = writers.calls_of(agents_critique::FAKE);
     assert_eq!(judged.len(), 3, "no text is written that nobody judges");
 }
 
@@ -178,9 +176,9 @@ fn parties(script: &'static [(Says, i64)]) -> Fakes {
     let line = AtomicUsize::new(0);
     let negotiate = move |_: &Call, _| {
         let (says, price) = script[line.fetch_add(1, Ordering::Relaxed).min(script.len() - 1)];
-        Ok(MarketNegotiateResult { says, price })
+        Ok(market_negotiate::Output { says, price })
     };
-    Fakes::new().on(negotiation::tools::MARKET_NEGOTIATE, FakeScript::always(FakeAnswer::with(negotiate)))
+    Fakes::new().on(market_negotiate::FAKE, FakeScript::always(FakeAnswer::with(negotiate)))
 }
 
 #[tokio::test]
@@ -190,14 +188,14 @@ async fn two_parties_alternate_in_their_own_rounds_until_one_accepts() {
     let finished = run.await.unwrap();
     assert_eq!(way(&finished.history), ["buyer", "seller", "buyer", "seller", "agreed"]);
     assert_eq!(finished.output, negotiation::Output { price: 80, rounds: 2 });
-    let told = |party, round, offered, own| MarketNegotiate { party, round, offered, own };
+    let told = |party, round, offered, own| market_negotiate::Params { party, round, offered, own };
     let expected = [
         told(Party::Buyer, 1, 100, None),
         told(Party::Seller, 1, 60, Some(100)),
         told(Party::Buyer, 2, 90, Some(60)),
         told(Party::Seller, 2, 80, Some(90)),
     ];
-    assert_eq!(parties.calls_of(negotiation::tools::MARKET_NEGOTIATE), expected);
+    assert_eq!(parties.calls_of(market_negotiate::FAKE), expected);
 }
 
 fn asking() -> negotiation::Inputs {
@@ -228,7 +226,7 @@ async fn parties_that_never_agree_are_stopped() {
 /// Shops: `busy` answers the second time, `slow` never does, and `gone` does not exist. Notes how many calls are in progress at a time.
 fn shops(most: &Arc<AtomicUsize>) -> Fakes {
     let (live, most) = (Arc::new(AtomicUsize::new(0)), Arc::clone(most));
-    let quote = move |call: &Call, MarketQuote { shop, .. }: MarketQuote| {
+    let quote = move |call: &Call, market_quote::Params { shop, .. }: market_quote::Params| {
         let (attempt, live, most) = (call.attempt(), Arc::clone(&live), Arc::clone(&most));
         async move {
             match shop.as_str() {
@@ -240,10 +238,10 @@ fn shops(most: &Arc<AtomicUsize>) -> Fakes {
             most.fetch_max(live.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             tokio::task::yield_now().await;
             live.fetch_sub(1, Ordering::Relaxed);
-            Ok(MarketQuoteResult { shop, price_cents: 450 })
+            Ok(market_quote::Output { shop, price_cents: 450 })
         }
     };
-    Fakes::new().on(price_check::tools::MARKET_QUOTE, FakeScript::always(FakeAnswer::with_async(quote)))
+    Fakes::new().on(market_quote::FAKE, FakeScript::always(FakeAnswer::with_async(quote)))
 }
 
 #[tokio::test]
@@ -273,7 +271,7 @@ async fn quotes_and_failures_keep_the_positions_of_their_offers() {
     assert_eq!(shown, expected);
     assert_eq!(finished.output.quotes[2].status.as_deref(), Some("error"));
     assert_eq!(finished.output.quotes[1].price_cents, Some(450));
-    let calls = shops.calls_of(price_check::tools::MARKET_QUOTE);
+    let calls = shops.calls_of(market_quote::FAKE);
     let count = |shop: &str| calls.iter().filter(|call| call.shop == shop).count();
     assert_eq!((count("a"), count("busy"), count("gone"), count("slow")), (1, 2, 1, 3));
     let most = most.load(Ordering::Relaxed);
@@ -287,22 +285,22 @@ async fn quotes_and_failures_keep_the_positions_of_their_offers() {
 
 /// A shop that sells tea, and whose list of other articles cannot be read.
 fn shop() -> Fakes {
-    let look_up = |_: &Call, params: order::ShopLookUp| match params.article.as_str() {
-        "tea" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 5 }),
-        "coffee" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 0 }),
+    let look_up = |_: &Call, params: shop_look_up::Params| match params.article.as_str() {
+        "tea" => Ok(shop_look_up::Output { price_cents: 450, in_stock: 5 }),
+        "coffee" => Ok(shop_look_up::Output { price_cents: 450, in_stock: 0 }),
         _ => Err(ActionError::permanent("the list cannot be read")),
     };
-    let charge = |call: &Call, params: order::ShopChargeCard| {
+    let charge = |call: &Call, params: shop_charge_card::Params| {
         if params.card == "tok_broke" {
             return Err(ActionError::permanent("insufficient funds"));
         }
         let parent = call.parent().unwrap();
         let total = params.price_cents * params.quantity;
-        Ok(order::ShopChargeCardResult { receipt: format!("{total} for {} of {}", parent.item.unwrap(), parent.node) })
+        Ok(shop_charge_card::Output { receipt: format!("{total} for {} of {}", parent.item.unwrap(), parent.node) })
     };
     Fakes::new()
-        .on(order::tools::SHOP_LOOK_UP, FakeScript::always(FakeAnswer::with(look_up)))
-        .on(order::tools::SHOP_CHARGE_CARD, FakeScript::always(FakeAnswer::with(charge)))
+        .on(shop_look_up::FAKE, FakeScript::always(FakeAnswer::with(look_up)))
+        .on(shop_charge_card::FAKE, FakeScript::always(FakeAnswer::with(charge)))
 }
 
 fn batch(orders: &str) -> order_batch::Inputs {

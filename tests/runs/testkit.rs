@@ -12,17 +12,18 @@ use graph_runtime::testing::{
 };
 use graph_runtime::{ActionError, Status, Value};
 use serde_json::json;
+use state_graphs::tools::{shop_charge_card, shop_look_up, shop_refund};
 use state_graphs::{
     ApprovedRefund, AwaitedPayment, Order, OrderBatch, approved_refund, awaited_payment, order, order_batch,
 };
 
 /// A shop where everything is in stock and costs three euros.
 fn shop() -> Fakes {
-    let found = order::ShopLookUpResult { price_cents: 300, in_stock: 9 };
-    Fakes::new().on(order::tools::SHOP_LOOK_UP, FakeScript::returns(found)).on(
-        order::tools::SHOP_CHARGE_CARD,
-        FakeScript::always(FakeAnswer::with(|_, params: order::ShopChargeCard| {
-            Ok(order::ShopChargeCardResult {
+    let found = shop_look_up::Output { price_cents: 300, in_stock: 9 };
+    Fakes::new().on(shop_look_up::FAKE, FakeScript::returns(found)).on(
+        shop_charge_card::FAKE,
+        FakeScript::always(FakeAnswer::with(|_, params: shop_charge_card::Params| {
+            Ok(shop_charge_card::Output {
                 receipt: format!("{} for {}", params.price_cents * params.quantity, params.card),
             })
         })),
@@ -44,7 +45,7 @@ async fn a_run_has_its_path_its_state_and_its_calls(bed: TestBed) {
         .assert_state("nothing", json!(null))
         .assert_calls(&shop, ["shop/look_up", "shop/charge_card"])
         .assert_journal("tests/runs/journals/order.jsonl");
-    assert_eq!(shop.calls_of(order::tools::SHOP_CHARGE_CARD)[0].price_cents, 300);
+    assert_eq!(shop.calls_of(shop_charge_card::FAKE)[0].price_cents, 300);
     assert_eq!(run.assert_proven().len(), 1);
     let FakeCall { node, step, attempt, params, .. } = shop.calls().remove(1);
     assert_eq!((&*node, step, attempt), ("charge_card", 3, 1));
@@ -78,8 +79,8 @@ async fn nested_runs_have_the_same_tools(bed: TestBed) {
 async fn people_answer_and_time_passes(bed: TestBed) {
     let inputs = approved_refund::Inputs { receipt: "r-1".to_owned(), cents: 300 };
     let refunds = || {
-        let result = approved_refund::ShopRefundResult { refund: "f-1".to_owned() };
-        Fakes::new().on(approved_refund::tools::SHOP_REFUND, FakeScript::of([FakeAnswer::returns(result)]))
+        let result = shop_refund::Output { refund: "f-1".to_owned() };
+        Fakes::new().on(shop_refund::FAKE, FakeScript::of([FakeAnswer::returns(result)]))
     };
     let asked = bed.clone().on_wait(|wait| match &wait.ask {
         Some(ask) => {
@@ -126,8 +127,8 @@ async fn a_run_that_waits_ends_the_same_whichever_write_goes_wrong(bed: TestBed)
         _ => WaitReply::Time,
     });
     let refunds = || {
-        let result = approved_refund::ShopRefundResult { refund: "f-1".to_owned() };
-        Fakes::new().on(approved_refund::tools::SHOP_REFUND, FakeScript::always(FakeAnswer::returns(result)))
+        let result = shop_refund::Output { refund: "f-1".to_owned() };
+        Fakes::new().on(shop_refund::FAKE, FakeScript::always(FakeAnswer::returns(result)))
     };
     let writes = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&writes);
@@ -211,13 +212,13 @@ async fn signals_end_waits(bed: TestBed) {
 #[graph_test]
 async fn texts_and_delays_are_in_virtual_time(bed: TestBed) {
     let shop = shop().on(
-        order::tools::SHOP_LOOK_UP,
+        shop_look_up::FAKE,
         FakeScript::of([
             FakeAnswer::fails_once_more("busy").after(Duration::from_secs(3600)),
             FakeAnswer::with(|call, _| {
                 call.emit_text("nine ");
                 call.emit_text("are there");
-                Ok(order::ShopLookUpResult { price_cents: 300, in_stock: 9 })
+                Ok(shop_look_up::Output { price_cents: 300, in_stock: 9 })
             }),
         ]),
     );
@@ -270,8 +271,8 @@ fn assertions_that_do_not_hold_say_why() {
     });
     assert!(said.contains("nothing.jsonl cannot be read") && said.contains("UPDATE_GOLDEN=1 writes it"), "{said}");
     let said = refused(async |bed| {
-        let sold_out = order::ShopLookUpResult { price_cents: 300, in_stock: 0 };
-        let shop = shop().on(order::tools::SHOP_LOOK_UP, FakeScript::returns(sold_out));
+        let sold_out = shop_look_up::Output { price_cents: 300, in_stock: 0 };
+        let shop = shop().on(shop_look_up::FAKE, FakeScript::returns(sold_out));
         run(&bed, &shop).await.assert_journal("tests/runs/journals/order.jsonl");
     });
     assert!(said.contains("-") && said.contains(r#"+{"#) && said.contains("back_order"), "{said}");
@@ -303,7 +304,7 @@ async fn runs_that_fail_or_wait_and_several_runs_of_one_test(bed: TestBed) {
     assert!(said.contains("`approve` is no visit that was paused or suspended"), "{said}");
     let failing = || {
         let broken = FakeScript::always(FakeAnswer::fails("the shop is closed"));
-        shop().on(order::tools::SHOP_LOOK_UP, broken)
+        shop().on(shop_look_up::FAKE, broken)
     };
     let repeated = bed
         .crash_at_each_commit(
@@ -316,8 +317,8 @@ async fn runs_that_fail_or_wait_and_several_runs_of_one_test(bed: TestBed) {
         .await;
     assert!(repeated.iter().all(|call| call.tool == "shop/look_up"), "{repeated:?}");
     // Each call gets the next answer, whichever run makes it.
-    let price = |price_cents| FakeAnswer::returns(order::ShopLookUpResult { price_cents, in_stock: 9 });
-    let shop = shop().on(order::tools::SHOP_LOOK_UP, FakeScript::of([price(100), price(200)]));
+    let price = |price_cents| FakeAnswer::returns(shop_look_up::Output { price_cents, in_stock: 9 });
+    let shop = shop().on(shop_look_up::FAKE, FakeScript::of([price(100), price(200)]));
     for cents in [200, 400] {
         let run = bed.run(Order::new(shop.clone()), tea()).await;
         run.assert_state("receipt", format!("{cents} for card-1"));
@@ -332,10 +333,10 @@ async fn a_call_that_is_kept_holds_nothing_up(bed: TestBed) {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let calls = Arc::clone(&kept);
     let shop = shop().on(
-        order::tools::SHOP_LOOK_UP,
+        shop_look_up::FAKE,
         FakeScript::always(FakeAnswer::with(move |call, _| {
             calls.lock().unwrap().push(call.clone());
-            Ok(order::ShopLookUpResult { price_cents: 300, in_stock: 9 })
+            Ok(shop_look_up::Output { price_cents: 300, in_stock: 9 })
         })),
     );
     bed.run(Order::new(shop), tea()).await.assert_status(Status::Completed);
@@ -352,8 +353,8 @@ fn a_crash_finds_what_depends_on_the_process() {
                 let mut made = processes.lock().unwrap();
                 *made += 1;
                 let price_cents = 100 * *made;
-                let found = order::ShopLookUpResult { price_cents, in_stock: 9 };
-                let shop = shop().on(order::tools::SHOP_LOOK_UP, FakeScript::returns(found));
+                let found = shop_look_up::Output { price_cents, in_stock: 9 };
+                let shop = shop().on(shop_look_up::FAKE, FakeScript::returns(found));
                 (Order::new(shop.clone()), shop)
             },
             tea(),
@@ -366,7 +367,7 @@ fn a_crash_finds_what_depends_on_the_process() {
 #[graph_test]
 async fn a_failure_leads_where_the_graph_says(bed: TestBed) {
     let declined = FakeScript::always(FakeAnswer::with(|_, _| Err(ActionError::permanent("no money"))));
-    let shop = shop().on(order::tools::SHOP_CHARGE_CARD, declined);
+    let shop = shop().on(shop_charge_card::FAKE, declined);
     let run = bed.run(Order::new(shop), tea()).await;
     run.assert_path([order::Node::LookUp, order::Node::IsAvailable, order::Node::ChargeCard, order::Node::Refused]);
 }

@@ -11,6 +11,7 @@ use graph_runtime::store::StoreError;
 use graph_runtime::{
     ActionError, Builder, Call, ManualClock, MemoryStore, Observer, RunError, RunId, Runtime, SecretKey, Store, audit,
 };
+use state_graphs::tools::bench_square;
 use state_graphs::{Spread, spread};
 use tokio::sync::{Barrier, Notify};
 
@@ -41,8 +42,8 @@ impl Meeting {
     }
 }
 
-impl spread::Actions for Meeting {
-    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+impl bench_square::Tool for Meeting {
+    async fn bench_square(&self, _: &Call, params: bench_square::Params) -> Result<i64, ActionError> {
         let met = if self.in_place { tokio::task::block_in_place(|| self.wait()) } else { self.wait() };
         met?;
         Ok(params.number * params.number)
@@ -56,8 +57,8 @@ struct Counting {
     meeting: Barrier,
 }
 
-impl spread::Actions for Counting {
-    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+impl bench_square::Tool for Counting {
+    async fn bench_square(&self, _: &Call, params: bench_square::Params) -> Result<i64, ActionError> {
         self.most.fetch_max(self.now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.meeting.wait().await;
         self.now.fetch_sub(1, Ordering::Relaxed);
@@ -97,8 +98,8 @@ struct Blocked {
     released: Mutex<Receiver<()>>,
 }
 
-impl spread::Actions for Blocked {
-    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+impl bench_square::Tool for Blocked {
+    async fn bench_square(&self, _: &Call, params: bench_square::Params) -> Result<i64, ActionError> {
         if params.number == 0 {
             self.called.lock().unwrap().send(()).unwrap_or_default();
             self.released.lock().unwrap().recv_timeout(PATIENCE).expect("the test releases it");
@@ -122,8 +123,8 @@ struct Waiting {
     called: Arc<Mutex<Vec<i64>>>,
 }
 
-impl spread::Actions for Waiting {
-    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+impl bench_square::Tool for Waiting {
+    async fn bench_square(&self, _: &Call, params: bench_square::Params) -> Result<i64, ActionError> {
         self.called.lock().unwrap().push(params.number);
         match params.number {
             ..0 => return Err(ActionError::permanent("it has no square here")),

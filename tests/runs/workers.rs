@@ -15,6 +15,7 @@ use state_graphs::{Spread, spread};
 use tokio::sync::Semaphore;
 
 use crate::random::Random;
+use state_graphs::tools::bench_square;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -48,8 +49,8 @@ struct Tools {
     calls: Arc<Calls>,
 }
 
-impl spread::Actions for Tools {
-    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+impl bench_square::Tool for Tools {
+    async fn bench_square(&self, _: &Call, params: bench_square::Params) -> Result<i64, ActionError> {
         let (calls, at) = (&self.calls, usize::try_from(params.number).unwrap());
         calls.made[at].fetch_add(1, Ordering::SeqCst);
         calls.most.fetch_max(calls.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -210,8 +211,8 @@ fn workers_visit_each_branch_once_whatever_the_tools_do() {
 #[derive(Clone)]
 struct Failing(Arc<BTreeSet<i64>>);
 
-impl spread::Actions for Failing {
-    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+impl bench_square::Tool for Failing {
+    async fn bench_square(&self, _: &Call, params: bench_square::Params) -> Result<i64, ActionError> {
         if params.number % 3 == 0 {
             tokio::task::yield_now().await;
         }

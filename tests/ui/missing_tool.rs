@@ -1,9 +1,12 @@
+use graph_runtime::Runtime;
+
 graph_runtime::graph!("graphs/order.yaml");
 
 struct Shop;
 
-impl order::Actions for Shop {}
-
-fn main() {
-    let _machine = Order::new(Shop);
+async fn run(runtime: &Runtime) -> String {
+    let run = runtime.start(Order::new(Shop), order::Inputs { card: "4711".into() }).await.unwrap();
+    run.await.unwrap().output.receipt
 }
+
+fn main() {}

@@ -4,15 +4,17 @@ use graph_runtime::{ActionError, Call};
 
 graph_runtime::graph!("graphs/unknown_target.yaml");
 
+use unknown_target::tools::shop_charge_card;
+
 struct Shop;
 
-impl unknown_target::Actions for Shop {
+impl shop_charge_card::Tool for Shop {
     async fn shop_charge_card(
         &self,
         _: &Call,
-        params: unknown_target::ShopChargeCard,
-    ) -> Result<unknown_target::ShopChargeCardResult, ActionError> {
-        Ok(unknown_target::ShopChargeCardResult { receipt: params.card })
+        params: shop_charge_card::Params,
+    ) -> Result<shop_charge_card::Output, ActionError> {
+        Ok(shop_charge_card::Output { receipt: params.card })
     }
 }
 

@@ -2,15 +2,17 @@ use graph_runtime::{ActionError, Call};
 
 graph_runtime::graph!("graphs/order.yaml");
 
+use order::tools::shop_charge_card;
+
 struct Shop;
 
-impl order::Actions for Shop {
+impl shop_charge_card::Tool for Shop {
     async fn shop_charge_card(
         &self,
         _: &Call,
-        params: order::ShopChargeCard,
-    ) -> Result<order::ShopChargeCardResult, ActionError> {
-        Ok(order::ShopChargeCardResult { receipt: params.price_cents })
+        params: shop_charge_card::Params,
+    ) -> Result<shop_charge_card::Output, ActionError> {
+        Ok(shop_charge_card::Output { receipt: params.price_cents })
     }
 }
 

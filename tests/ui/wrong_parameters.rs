@@ -2,11 +2,13 @@ use graph_runtime::{ActionError, Call};
 
 graph_runtime::graph!("graphs/order.yaml");
 
+use order::tools::shop_charge_card;
+
 struct Shop;
 
-impl order::Actions for Shop {
-    async fn shop_charge_card(&self, _: &Call, params: String) -> Result<order::ShopChargeCardResult, ActionError> {
-        Ok(order::ShopChargeCardResult { receipt: params })
+impl shop_charge_card::Tool for Shop {
+    async fn shop_charge_card(&self, _: &Call, params: String) -> Result<shop_charge_card::Output, ActionError> {
+        Ok(shop_charge_card::Output { receipt: params })
     }
 }
 

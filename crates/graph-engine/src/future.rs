@@ -9,7 +9,7 @@ use std::task::Poll;
 /// A future of a [`Runtime`](crate::Runtime).
 ///
 /// Its type names its output and not the graph. A handler of a web framework that awaits it is therefore `Send` for tools of
-/// any type, also where `Actions` is implemented for a `&'static` reference: rustc cannot tell that of a future whose type
+/// any type, also where the trait of a tool is implemented for a `&'static` reference: rustc cannot tell that of a future whose type
 /// contains the reference.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

@@ -85,7 +85,7 @@ pub use graph_model::schedule::{CatchUp, Overlap};
 pub use graph_model::secret::Secret;
 #[cfg(feature = "schedules")]
 pub use graph_model::timetable::{Timetable, TimetableError};
-pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
+pub use graph_model::value::{AsView, FromValue, IndexMap, Map, Mismatch, Value};
 pub use graph_signing::{Fingerprint, KeyError, PublicKey, SecretKey};
 
 pub use answer::{AnswerError, NamedAnswer};
@@ -121,11 +121,6 @@ pub use store::{MemoryStore, Store};
 pub use tasks::Tasks;
 pub use threads::{Thread, Threads};
 pub use worker::{Worker, WorkerError, WorkerOptions, WorkerStatus};
-
-/// The built-in tools, for graphs that call no others: `ProjectStats::new(Builtins)`. The feature `tools` of `graph-runtime`
-/// performs them.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Builtins;
 
 /// The items that generated code calls. They are not for people. These items are public only here:
 ///

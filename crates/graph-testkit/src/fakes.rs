@@ -12,7 +12,7 @@ use graph_model::value::{AsView, FromValue, Map, Value};
 
 use crate::script::{ErasedScript, FakeReply, FakeScript};
 
-/// A tool of a graph, with the types of its parameters and its result. The module of a graph has one for each tool, in `tools`.
+/// A tool, with the types of its parameters and its result. The module of its contract has it, as `FAKE`.
 pub struct FakeTool<P, R> {
     id: &'static str,
     types: PhantomData<fn(P) -> R>,
@@ -68,7 +68,7 @@ pub struct FakeCall {
 
 /// The tools of every graph, for tests: each answers as its [`FakeScript`] says, and keeps its calls. Clones share all.
 ///
-/// The module of each graph implements its `Actions` for it, if the feature `testing` is on. A tool without a script fails, and so
+/// The module of each contract implements its trait for it, if the feature `testing` is on. A tool without a script fails, and so
 /// does one whose script has no answer left. No built-in tool runs.
 ///
 /// `R` has the reducers of the graph, if it has some: see [`Fakes::reducing`].

@@ -1,10 +1,10 @@
-//! The tools of the graph `invoice`, and the payments of invoices.
+//! The other tools of the graph `invoice`, and the payments of invoices.
 
 use graph_runtime::{ActionError, Call, RunId};
 use rusqlite::{OptionalExtension, params};
 
-use crate::graphs::invoice;
-use crate::shop::{Reservation, Shop, release};
+use crate::graphs::tools::{shop_remind, shop_withdraw, shop_write_invoice};
+use crate::shop::{Shop, release};
 
 /// The answer of the shop to a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,77 +62,54 @@ impl Shop {
     }
 }
 
-impl invoice::Actions for Shop {
-    async fn shop_reserve(
-        &self,
-        call: &Call,
-        params: invoice::ShopReserve,
-    ) -> Result<invoice::ShopReserveResult, ActionError> {
-        let reserved = self.reserve(call, params.article, params.quantity).await?;
-        let is_reserved = reserved.is_some();
-        let Reservation { key, amount_cents } = reserved.unwrap_or_default();
-        Ok(invoice::ShopReserveResult { is_reserved, reservation: key, amount_cents })
-    }
-
+impl shop_write_invoice::Tool for Shop {
     async fn shop_write_invoice(
         &self,
         call: &Call,
-        params: invoice::ShopWriteInvoice,
-    ) -> Result<invoice::ShopWriteInvoiceResult, ActionError> {
+        params: shop_write_invoice::Params,
+    ) -> Result<shop_write_invoice::Output, ActionError> {
         let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
         self.transaction(move |shop| {
-            let invoice::ShopWriteInvoice { customer, amount_cents } = params;
+            let shop_write_invoice::Params { customer, amount_cents } = params;
             let write = "INSERT OR IGNORE INTO invoices (key, run, amount_cents) VALUES (?1, ?2, ?3)";
             shop.execute(write, params![key, run, amount_cents])?;
             let letter = "INSERT OR IGNORE INTO letters VALUES (?1, ?2, 'invoice', ?3)";
             shop.execute(letter, params![key, run, customer])?;
-            Ok(invoice::ShopWriteInvoiceResult { invoice: key })
+            Ok(shop_write_invoice::Output { invoice: key })
         })
         .await
     }
+}
 
-    async fn shop_remind(
-        &self,
-        call: &Call,
-        params: invoice::ShopRemind,
-    ) -> Result<invoice::ShopRemindResult, ActionError> {
+impl shop_remind::Tool for Shop {
+    async fn shop_remind(&self, call: &Call, params: shop_remind::Params) -> Result<shop_remind::Output, ActionError> {
         let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
         self.transaction(move |shop| {
             let letter =
                 "INSERT OR IGNORE INTO letters SELECT ?1, run, 'reminder', customer FROM letters WHERE key = ?2";
             shop.execute(letter, [key, params.invoice])?;
             let sent = "SELECT count(*) FROM letters WHERE run = ?1 AND kind = 'reminder'";
-            Ok(invoice::ShopRemindResult { reminders: shop.query_row(sent, [run], |row| row.get(0))? })
+            Ok(shop_remind::Output { reminders: shop.query_row(sent, [run], |row| row.get(0))? })
         })
         .await
     }
+}
 
+impl shop_withdraw::Tool for Shop {
     async fn shop_withdraw(
         &self,
         _: &Call,
-        params: invoice::ShopWithdraw,
-    ) -> Result<invoice::ShopWithdrawResult, ActionError> {
+        params: shop_withdraw::Params,
+    ) -> Result<shop_withdraw::Output, ActionError> {
         self.transaction(move |shop| {
-            let invoice::ShopWithdraw { invoice, reservation } = params;
+            let shop_withdraw::Params { invoice, reservation } = params;
             let withdraw = "UPDATE invoices SET is_withdrawn = 1 WHERE key = ?1 AND payment IS NULL";
             let is_paid = shop.execute(withdraw, [invoice])? == 0;
             if !is_paid {
                 release(shop, &reservation)?;
             }
-            Ok(invoice::ShopWithdrawResult { is_paid })
+            Ok(shop_withdraw::Output { is_paid })
         })
         .await
-    }
-
-    async fn shop_ship(&self, call: &Call, params: invoice::ShopShip) -> Result<invoice::ShopShipResult, ActionError> {
-        Ok(invoice::ShopShipResult { parcel: self.ship(call, params.reservation).await? })
-    }
-
-    async fn shop_release(
-        &self,
-        _: &Call,
-        params: invoice::ShopRelease,
-    ) -> Result<invoice::ShopReleaseResult, ActionError> {
-        Ok(invoice::ShopReleaseResult { quantity: self.release(params.reservation).await? })
     }
 }

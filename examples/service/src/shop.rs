@@ -1,4 +1,4 @@
-//! The tools of the graph `fulfil`, and what those of `invoice` share with them. They store their effects in a database of their own,
+//! The tools of the graph `fulfil`, of which `invoice` calls some too. They store their effects in a database of their own,
 //! under the idempotency key of the call. So a call that is made again after a crash has no second effect. Each effect names its run
 //! too, so that the service can undo those of an order that was cancelled.
 
@@ -10,7 +10,7 @@ use graph_runtime::{ActionError, Call, RunId};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use crate::Error;
-use crate::graphs::fulfil;
+use crate::graphs::tools::{shop_charge, shop_release, shop_reserve, shop_ship};
 
 /// How many calls use the database at a time.
 const CONNECTIONS: usize = 4;
@@ -89,56 +89,6 @@ impl Shop {
         })
         .await
     }
-
-    /// Takes articles out of the stock. Returns the reservation and what it costs; `None` if there are not enough of them.
-    pub(crate) async fn reserve(
-        &self,
-        call: &Call,
-        article: String,
-        quantity: i64,
-    ) -> Result<Option<Reservation>, ActionError> {
-        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
-        self.transaction(move |shop| {
-            let before = "SELECT amount_cents FROM reservations WHERE key = ?1";
-            if let Some(amount_cents) = shop.query_row(before, [&key], |row| row.get(0)).optional()? {
-                return Ok(Some(Reservation { key, amount_cents }));
-            }
-            let take =
-                "UPDATE stock SET quantity = quantity - ?2 WHERE article = ?1 AND quantity >= ?2 RETURNING price_cents";
-            let price: Option<i64> = shop.query_row(take, params![article, quantity], |row| row.get(0)).optional()?;
-            let Some(price) = price else { return Ok(None) };
-            let amount_cents = price * quantity;
-            let reserve = "INSERT INTO reservations VALUES (?1, ?2, ?3, ?4, ?5)";
-            shop.execute(reserve, params![key, run, article, quantity, amount_cents])?;
-            Ok(Some(Reservation { key, amount_cents }))
-        })
-        .await
-    }
-
-    /// Sends what was reserved. Returns the number of the parcel.
-    pub(crate) async fn ship(&self, call: &Call, reservation: String) -> Result<String, ActionError> {
-        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
-        self.transaction(move |shop| {
-            let parcel = "INSERT OR IGNORE INTO parcels VALUES (?1, ?2, ?3)";
-            shop.execute(parcel, params![key, run, reservation])?;
-            Ok(format!("parcel-{key:.8}"))
-        })
-        .await
-    }
-
-    /// Puts what was reserved back into the stock. Returns how many these are.
-    pub(crate) async fn release(&self, reservation: String) -> Result<i64, ActionError> {
-        self.transaction(move |shop| release(shop, &reservation)).await
-    }
-}
-
-/// Articles that were taken out of the stock for an order.
-#[derive(Default)]
-pub(crate) struct Reservation {
-    /// Its number.
-    pub(crate) key: String,
-    /// The price of all of them.
-    pub(crate) amount_cents: i64,
 }
 
 /// Puts what was reserved back into the stock, within a transaction. Returns how many these are.
@@ -151,23 +101,36 @@ pub(crate) fn release(shop: &Connection, reservation: &str) -> rusqlite::Result<
     Ok(quantity)
 }
 
-impl fulfil::Actions for Shop {
+impl shop_reserve::Tool for Shop {
     async fn shop_reserve(
         &self,
         call: &Call,
-        params: fulfil::ShopReserve,
-    ) -> Result<fulfil::ShopReserveResult, ActionError> {
-        let reserved = self.reserve(call, params.article, params.quantity).await?;
-        let is_reserved = reserved.is_some();
-        let Reservation { key, amount_cents } = reserved.unwrap_or_default();
-        Ok(fulfil::ShopReserveResult { is_reserved, reservation: key, amount_cents })
+        params: shop_reserve::Params,
+    ) -> Result<shop_reserve::Output, ActionError> {
+        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
+        self.transaction(move |shop| {
+            let shop_reserve::Params { article, quantity } = params;
+            let before = "SELECT amount_cents FROM reservations WHERE key = ?1";
+            if let Some(amount_cents) = shop.query_row(before, [&key], |row| row.get(0)).optional()? {
+                return Ok(shop_reserve::Output { is_reserved: true, reservation: key, amount_cents });
+            }
+            let take =
+                "UPDATE stock SET quantity = quantity - ?2 WHERE article = ?1 AND quantity >= ?2 RETURNING price_cents";
+            let price: Option<i64> = shop.query_row(take, params![article, quantity], |row| row.get(0)).optional()?;
+            let Some(price) = price else {
+                return Ok(shop_reserve::Output { is_reserved: false, reservation: String::new(), amount_cents: 0 });
+            };
+            let amount_cents = price * quantity;
+            let reserve = "INSERT INTO reservations VALUES (?1, ?2, ?3, ?4, ?5)";
+            shop.execute(reserve, params![key, run, article, quantity, amount_cents])?;
+            Ok(shop_reserve::Output { is_reserved: true, reservation: key, amount_cents })
+        })
+        .await
     }
+}
 
-    async fn shop_charge(
-        &self,
-        call: &Call,
-        params: fulfil::ShopCharge,
-    ) -> Result<fulfil::ShopChargeResult, ActionError> {
+impl shop_charge::Tool for Shop {
+    async fn shop_charge(&self, call: &Call, params: shop_charge::Params) -> Result<shop_charge::Output, ActionError> {
         // The payment service takes its time. A run that is cancelled meanwhile does not wait for it.
         tokio::select! {
             () = tokio::time::sleep(self.latency) => {}
@@ -180,20 +143,27 @@ impl fulfil::Actions for Shop {
         self.transaction(move |shop| {
             let charge = "INSERT OR IGNORE INTO charges VALUES (?1, ?2, ?3)";
             shop.execute(charge, params![key, run, params.amount_cents])?;
-            Ok(fulfil::ShopChargeResult { receipt: format!("receipt-{key:.8}") })
+            Ok(shop_charge::Output { receipt: format!("receipt-{key:.8}") })
         })
         .await
     }
+}
 
-    async fn shop_ship(&self, call: &Call, params: fulfil::ShopShip) -> Result<fulfil::ShopShipResult, ActionError> {
-        Ok(fulfil::ShopShipResult { parcel: self.ship(call, params.reservation).await? })
+impl shop_ship::Tool for Shop {
+    async fn shop_ship(&self, call: &Call, params: shop_ship::Params) -> Result<shop_ship::Output, ActionError> {
+        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
+        self.transaction(move |shop| {
+            let parcel = "INSERT OR IGNORE INTO parcels VALUES (?1, ?2, ?3)";
+            shop.execute(parcel, params![key, run, params.reservation])?;
+            Ok(shop_ship::Output { parcel: format!("parcel-{key:.8}") })
+        })
+        .await
     }
+}
 
-    async fn shop_release(
-        &self,
-        _: &Call,
-        params: fulfil::ShopRelease,
-    ) -> Result<fulfil::ShopReleaseResult, ActionError> {
-        Ok(fulfil::ShopReleaseResult { quantity: self.release(params.reservation).await? })
+impl shop_release::Tool for Shop {
+    async fn shop_release(&self, _: &Call, params: shop_release::Params) -> Result<shop_release::Output, ActionError> {
+        let quantity = self.transaction(move |shop| release(shop, &params.reservation)).await?;
+        Ok(shop_release::Output { quantity })
     }
 }

@@ -6,43 +6,43 @@ use graph_runtime::events::{EventKind, Mode};
 use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes, StoreFault, StoreWrite, TestBed, TestRun, graph_test};
 use graph_runtime::{Call, Edges, ItemId, Secret, Status, ToolSettings};
 use rusqlite::Connection;
-use service::graphs::fulfil::Actions as _;
 use service::graphs::fulfil::Node::{Charge, Refused, Release, Reserve, Ship, Shipped, SoldOut};
-use service::graphs::fulfil::tools;
+use service::graphs::tools::shop_charge::{self, Tool as _};
+use service::graphs::tools::{shop_release, shop_reserve, shop_ship};
 use service::graphs::{Fulfil, fulfil};
 use service::shop::Shop;
 
 /// A shop that has what is ordered, and a payment service that answers after a day.
 fn shop() -> Fakes {
-    let reserved = fulfil::ShopReserveResult { is_reserved: true, reservation: "r-1".to_owned(), amount_cents: 900 };
-    let charged = fulfil::ShopChargeResult { receipt: "a receipt".to_owned() };
+    let reserved = shop_reserve::Output { is_reserved: true, reservation: "r-1".to_owned(), amount_cents: 900 };
+    let charged = shop_charge::Output { receipt: "a receipt".to_owned() };
     Fakes::new()
-        .on(tools::SHOP_RESERVE, FakeScript::returns(reserved))
+        .on(shop_reserve::FAKE, FakeScript::returns(reserved))
         // A day of virtual time takes no real time.
         .on(
-            tools::SHOP_CHARGE,
+            shop_charge::FAKE,
             FakeScript::always(FakeAnswer::returns(charged).after(Duration::from_secs(24 * 60 * 60))),
         )
-        .on(tools::SHOP_SHIP, FakeScript::returns(fulfil::ShopShipResult { parcel: "parcel-1".to_owned() }))
-        .on(tools::SHOP_RELEASE, FakeScript::returns(fulfil::ShopReleaseResult { quantity: 2 }))
+        .on(shop_ship::FAKE, FakeScript::returns(shop_ship::Output { parcel: "parcel-1".to_owned() }))
+        .on(shop_release::FAKE, FakeScript::returns(shop_release::Output { quantity: 2 }))
 }
 
 /// A shop whose payment service does not answer a number of times.
 fn with_outages(times: usize) -> Fakes {
     let outages = (0..times).map(|_| FakeAnswer::fails_once_more("the payment service does not answer"));
-    let charged = FakeAnswer::returns(fulfil::ShopChargeResult { receipt: "a receipt".to_owned() });
-    shop().on(tools::SHOP_CHARGE, FakeScript::of(outages.chain([charged])))
+    let charged = FakeAnswer::returns(shop_charge::Output { receipt: "a receipt".to_owned() });
+    shop().on(shop_charge::FAKE, FakeScript::of(outages.chain([charged])))
 }
 
 /// A shop whose payment service declines the card.
 fn with_a_declined_card() -> Fakes {
-    shop().on(tools::SHOP_CHARGE, FakeScript::of([FakeAnswer::fails("the card was declined")]))
+    shop().on(shop_charge::FAKE, FakeScript::of([FakeAnswer::fails("the card was declined")]))
 }
 
 /// A shop that has nothing.
 fn sold_out() -> Fakes {
-    let sold_out = fulfil::ShopReserveResult { is_reserved: false, reservation: String::new(), amount_cents: 0 };
-    shop().on(tools::SHOP_RESERVE, FakeScript::returns(sold_out)).on(tools::SHOP_CHARGE, FakeScript::never())
+    let sold_out = shop_reserve::Output { is_reserved: false, reservation: String::new(), amount_cents: 0 };
+    shop().on(shop_reserve::FAKE, FakeScript::returns(sold_out)).on(shop_charge::FAKE, FakeScript::never())
 }
 
 fn tea() -> fulfil::Inputs {
@@ -61,7 +61,7 @@ async fn an_order_is_reserved_charged_and_shipped(bed: TestBed) {
     run.assert_path([Reserve, Charge, Ship, Shipped]).assert_calls(&shop, ["shop/reserve", "shop/charge", "shop/ship"]);
     let fulfil::Output::Shipped(order) = run.output() else { panic!("{run:?}") };
     assert_eq!((&*order.parcel, &*order.receipt), ("parcel-1", "a receipt"));
-    assert_eq!(shop.calls_of(tools::SHOP_CHARGE)[0].amount_cents, 900);
+    assert_eq!(shop.calls_of(shop_charge::FAKE)[0].amount_cents, 900);
 }
 
 #[graph_test]
@@ -100,9 +100,9 @@ async fn a_reservation_that_is_not_paid_is_released(bed: TestBed) {
 
 #[graph_test]
 async fn a_reservation_is_released_if_nobody_answers(bed: TestBed) {
-    let silent = shop().on(tools::SHOP_CHARGE, FakeScript::always(FakeAnswer::fails_once_more("no answer")));
+    let silent = shop().on(shop_charge::FAKE, FakeScript::always(FakeAnswer::fails_once_more("no answer")));
     order(&bed, &silent).await.assert_path([Reserve, Charge, Release, Refused]);
-    assert_eq!(silent.calls_of(tools::SHOP_CHARGE).len(), 3);
+    assert_eq!(silent.calls_of(shop_charge::FAKE).len(), 3);
 }
 
 #[graph_test]
@@ -181,7 +181,7 @@ async fn a_charge_that_is_made_again_is_made_once() {
     let shop = Shop::open(&file, Duration::ZERO).unwrap();
     let tool = ItemId::new("shop/charge").unwrap();
     let call = Call::alone(tool, Vec::new(), Default::default(), NoSettings);
-    let params = fulfil::ShopCharge { card: Secret::new("tok_1".to_owned()), amount_cents: 900 };
+    let params = shop_charge::Params { card: Secret::new("tok_1".to_owned()), amount_cents: 900 };
     let first = shop.shop_charge(&call, params.clone()).await.unwrap();
     assert_eq!(shop.shop_charge(&call.again(2), params).await.unwrap(), first);
     let charges = "SELECT count(*) FROM charges";

@@ -5,7 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use graph_runtime::store::Wait;
 use graph_runtime::testing::{FakeScript, Fakes, TestBed, TestRun, WaitReply, graph_test};
 use graph_runtime::{Clock as _, Edges};
-use service::graphs::invoice::{Answer, ApproveAnswer, ApproveAnswerDecision, Paid, Signal, tools};
+use service::graphs::invoice::{Answer, ApproveAnswer, ApproveAnswerDecision, Paid, Signal};
+use service::graphs::tools::{shop_release, shop_remind, shop_reserve, shop_ship, shop_withdraw, shop_write_invoice};
 use service::graphs::{Invoice, invoice};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -25,18 +26,15 @@ struct Plan {
 /// The shop of a plan.
 fn shop(plan: Plan) -> Fakes {
     let reserved =
-        invoice::ShopReserveResult { is_reserved: !plan.is_sold_out, reservation: "r-1".to_owned(), amount_cents: 900 };
-    let withdrawn = invoice::ShopWithdrawResult { is_paid: plan.is_paid_at_last };
+        shop_reserve::Output { is_reserved: !plan.is_sold_out, reservation: "r-1".to_owned(), amount_cents: 900 };
+    let withdrawn = shop_withdraw::Output { is_paid: plan.is_paid_at_last };
     Fakes::new()
-        .on(tools::SHOP_RESERVE, FakeScript::returns(reserved))
-        .on(
-            tools::SHOP_WRITE_INVOICE,
-            FakeScript::returns(invoice::ShopWriteInvoiceResult { invoice: "i-1".to_owned() }),
-        )
-        .on(tools::SHOP_REMIND, FakeScript::returns(invoice::ShopRemindResult { reminders: 1 }))
-        .on(tools::SHOP_WITHDRAW, FakeScript::returns(withdrawn))
-        .on(tools::SHOP_SHIP, FakeScript::returns(invoice::ShopShipResult { parcel: "parcel-1".to_owned() }))
-        .on(tools::SHOP_RELEASE, FakeScript::returns(invoice::ShopReleaseResult { quantity: 2 }))
+        .on(shop_reserve::FAKE, FakeScript::returns(reserved))
+        .on(shop_write_invoice::FAKE, FakeScript::returns(shop_write_invoice::Output { invoice: "i-1".to_owned() }))
+        .on(shop_remind::FAKE, FakeScript::returns(shop_remind::Output { reminders: 1 }))
+        .on(shop_withdraw::FAKE, FakeScript::returns(withdrawn))
+        .on(shop_ship::FAKE, FakeScript::returns(shop_ship::Output { parcel: "parcel-1".to_owned() }))
+        .on(shop_release::FAKE, FakeScript::returns(shop_release::Output { quantity: 2 }))
 }
 
 fn tea() -> invoice::Inputs {

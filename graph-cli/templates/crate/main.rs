@@ -1,13 +1,14 @@
 use graph_runtime::{ActionError, Call, MainError, Runtime};
 
 graph_runtime::include_graphs!();
+use tools::desk_greet;
 
 /// The tools that the graphs call.
 struct Desk;
 
-impl greet::Actions for Desk {
-    async fn desk_greet(&self, _: &Call, params: greet::DeskGreet) -> Result<greet::DeskGreetResult, ActionError> {
-        Ok(greet::DeskGreetResult { text: format!("Hello, {}!", params.name) })
+impl desk_greet::Tool for Desk {
+    async fn desk_greet(&self, _: &Call, params: desk_greet::Params) -> Result<desk_greet::Output, ActionError> {
+        Ok(desk_greet::Output { text: format!("Hello, {}!", params.name) })
     }
 }
 
@@ -24,16 +25,16 @@ async fn main() -> Result<(), MainError> {
 mod tests {
     use graph_runtime::testing::{FakeScript, Fakes, TestBed, graph_test};
 
-    use super::greet::{Node, tools};
+    use super::greet::Node;
     use super::*;
 
     #[graph_test]
     async fn a_person_is_greeted_by_name(bed: TestBed) {
-        let greeting = greet::DeskGreetResult { text: "Hello, Bo!".into() };
-        let desk = Fakes::new().on(tools::DESK_GREET, FakeScript::returns(greeting));
+        let greeting = desk_greet::Output { text: "Hello, Bo!".into() };
+        let desk = Fakes::new().on(desk_greet::FAKE, FakeScript::returns(greeting));
         let run = bed.run(Greet::new(desk.clone()), greet::Inputs { name: "Bo".into() }).await;
         run.assert_path([Node::Greet, Node::Done]).assert_calls(&desk, ["desk/greet"]);
         assert_eq!(run.output().text, "Hello, Bo!");
-        assert_eq!(desk.calls_of(tools::DESK_GREET)[0].name, "Bo");
+        assert_eq!(desk.calls_of(desk_greet::FAKE)[0].name, "Bo");
     }
 }

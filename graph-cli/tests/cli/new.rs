@@ -89,21 +89,16 @@ fn a_new_crate_compiles_runs_and_passes_its_test_and_so_does_a_second_of_everyth
     hello.edit("graphs/greet.yaml", "tool.desk.greet]", "tool.desk.greet, rye.execute.tool.desk.log]");
     let log = "next: log\n    log:\n      action: { item_id: desk/log, params: { name: \"${state.text}\" } }\n      next: done\n";
     hello.edit("graphs/greet.yaml", "next: done\n", log);
-    let method = "impl greet::Actions for Desk {
-    async fn desk_log(&self, _: &Call, params: greet::DeskLog) -> Result<greet::DeskLogResult, ActionError> {
-        Ok(greet::DeskLogResult { text: params.name })
-    }
-";
     let second = "
-impl nap::Actions for Desk {
-    async fn desk_greet(&self, _: &Call, params: nap::DeskGreet) -> Result<nap::DeskGreetResult, ActionError> {
-        Ok(nap::DeskGreetResult { text: params.name })
+impl desk_log::Tool for Desk {
+    async fn desk_log(&self, _: &Call, params: desk_log::Params) -> Result<desk_log::Output, ActionError> {
+        Ok(desk_log::Output { text: params.name })
     }
 }
 
 #[tokio::main]";
-    hello.edit("src/main.rs", "impl greet::Actions for Desk {\n", method);
-    // A second graph, which waits.
+    hello.edit("src/main.rs", "use tools::desk_greet;\n", "use tools::{desk_greet, desk_log};\n");
+    // A second graph, which waits. It has the tool of the first one.
     hello.place.write("hello/graphs/nap.yaml", NAP);
     hello.edit(
         "src/main.rs",
@@ -150,8 +145,8 @@ graph_runtime::include_graphs!();
 
 #[graph_test]
 async fn it_sleeps(bed: TestBed) {
-    let greeting = nap::DeskGreetResult { text: \"Hello!\".into() };
-    let desk = Fakes::new().on(nap::tools::DESK_GREET, FakeScript::returns(greeting));
+    let greeting = tools::desk_greet::Output { text: \"Hello!\".into() };
+    let desk = Fakes::new().on(tools::desk_greet::FAKE, FakeScript::returns(greeting));
     let run = bed.run(Nap::new(desk), nap::Inputs { name: \"Bo\".into() }).await;
     run.assert_path([nap::Node::Nap, nap::Node::Greet, nap::Node::Done]);
 }

@@ -1,163 +1,127 @@
-//! The tools: a trait with one typed method each, and the thunks that call them.
+//! The tools of a graph: the trait of all of them, and the thunks that call them.
 
 use graph_model::program::Executor;
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
-use super::docs::docs;
-use super::names::{Scope, identifier, idents, method, pascal_case};
-use super::types::{NamedTypes, is_needed};
+use super::names::{Scope, identifier, idents, pascal_case};
+use super::tools::{ContractModule, ToolsModule};
+use super::types::is_needed;
 use crate::graph::{Interface, TypedTool};
 
-/// A tool that the program implements, as the generated code calls it.
+/// A tool of the program or of the runtime, as the generated code calls it.
 pub(super) struct ToolCall<'g> {
     /// Its index among all tools of the graph.
     index: u16,
     tool: &'g TypedTool,
-    method: Ident,
     /// The variant of `Outcome`.
     variant: Ident,
-    /// The type of the parameters.
-    params: TokenStream,
-    /// The fields of the parameters' struct, in the order of the contract; `None` if the parameters are an untyped object.
-    fields: Option<Vec<Ident>>,
-    result: TokenStream,
+    /// The module of its contract; `None` for the tools whose ids the graph computes.
+    contract: Option<&'g ContractModule>,
 }
 
-/// Names the tools that the program implements, and defines the types of their parameters and results.
-pub(super) fn tools<'g>(interface: &'g Interface, types: &mut NamedTypes) -> Vec<ToolCall<'g>> {
-    let own = || (0_u16..).zip(&interface.tools).filter(|(_, tool)| tool.by == Executor::Program);
-    let (mut methods, mut variants) = (Scope::new(), Scope::with(["None".to_owned()]));
-    // The method for tools with computed ids has the same name in every graph.
-    let dispatch = own().find(|(_, tool)| tool.id.is_empty()).map(|_| identifier(&methods.claim("dispatch")));
-    own()
-        .map(|(index, tool)| {
-            let name = if tool.id.is_empty() { "dispatch" } else { &tool.id };
-            let (params, fields) = match &tool.params {
-                Some(fields) => {
-                    let ident = types.claim(&tool.id);
-                    types.define(&ident, fields, &format!("The parameters of `{}`.", tool.id), tool.builtin);
-                    (quote!(#ident), Some(NamedTypes::field_idents(fields)))
-                }
-                None => (quote!(::graph_runtime::Map<String, ::graph_runtime::Value>), None),
-            };
-            let result = types.result(name, &tool.result);
-            let variant = format_ident!("{}", variants.claim(&pascal_case(name).to_string()));
-            let method = match &dispatch {
-                Some(dispatch) if tool.id.is_empty() => dispatch.clone(),
-                _ => method(&mut methods, name),
-            };
-            ToolCall { index, tool, method, variant, params, fields, result }
-        })
-        .collect()
+/// Returns the tools that are no graphs and items.
+pub(super) fn tools<'g>(interface: &'g Interface, tools: &'g ToolsModule) -> Vec<ToolCall<'g>> {
+    let mut variants = Scope::with(["None".to_owned()]);
+    let own = (0_u16..).zip(&interface.tools).filter(|(_, tool)| tool.by == Executor::Program);
+    own.map(|(index, tool)| {
+        let name = if tool.id.is_empty() { "dispatch" } else { &tool.id };
+        let variant = format_ident!("{}", variants.claim(&pascal_case(name).to_string()));
+        let contract = (!tool.id.is_empty()).then(|| tools.contract(&tool.id));
+        ToolCall { index, tool, variant, contract }
+    })
+    .collect()
 }
 
-/// Expands the trait that a program implements for the tools.
-pub(super) fn traits(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStream {
-    let methods = calls.iter().map(|call| {
-        let ToolCall { tool, method, params, result, .. } = call;
-        let mut doc = tool.description.clone().unwrap_or_else(|| match tool.id.as_str() {
-            "" => "Performs the tools whose ids the graph computes: `call.tool()` tells which.".to_owned(),
-            id => format!("Performs `{id}`."),
-        });
-        if let Some(capability) = &tool.capability {
-            doc.push_str(&format!("\n\nNeeds the capability `{capability}`."));
+impl ToolCall<'_> {
+    /// Returns the type of the result.
+    fn output(&self) -> TokenStream {
+        match self.contract {
+            Some(ContractModule { name, .. }) => quote!(tools::#name::Output),
+            None => quote!(::graph_runtime::Value),
         }
-        let default = if tool.builtin {
-            doc.push_str(" The runtime performs it unless the program has its own way.");
-            match (&tool.subprocess, &tool.mcp) {
-                (Some(subprocess), _) => {
-                    let subprocess = subprocess.to_json();
-                    quote!({ runtime::subprocess(#subprocess, call, params) })
-                }
-                (None, Some(mcp)) => {
-                    let mcp = mcp.to_json();
-                    quote!({ runtime::mcp(#mcp, call, params) })
-                }
-                (None, None) => {
-                    let id = &tool.id;
-                    quote!({ runtime::builtin(#id, call, params) })
-                }
+    }
+
+    /// Returns the type of the parameters.
+    fn params(&self) -> TokenStream {
+        match self.contract {
+            Some(ContractModule { name, .. }) => quote!(tools::#name::Params),
+            None => quote!(::graph_runtime::Map<String, ::graph_runtime::Value>),
+        }
+    }
+
+    /// Returns the trait of the type that has the tools.
+    fn bound(&self) -> TokenStream {
+        match self.contract {
+            None => quote!(::graph_runtime::Dispatch),
+            Some(_) if self.tool.builtin => quote!(::graph_runtime::RuntimeTools),
+            Some(ContractModule { name, .. }) => quote!(tools::#name::Tool),
+        }
+    }
+
+    /// Returns the call of the tool with `params`, which returns a future.
+    fn perform(&self) -> TokenStream {
+        let bound = self.bound();
+        let method = match self.contract {
+            None => format_ident!("dispatch"),
+            Some(_) if self.tool.builtin => {
+                let by_runtime = self.by_runtime();
+                return quote! {
+                    <A as #bound>::perform(
+                        &*self.actions,
+                        call,
+                        ::graph_runtime::RuntimeCall::new(params, |call, params| Box::pin(#by_runtime)),
+                    )
+                };
             }
-        } else {
-            quote!(;)
+            Some(ContractModule { method, .. }) => method.clone(),
         };
-        let doc = docs(&doc);
-        quote! {
-            #doc
-            fn #method(
-                &self,
-                call: &::graph_runtime::Call,
-                params: #params,
-            ) -> impl ::std::future::Future<Output = Result<#result, ::graph_runtime::ActionError>> + Send
-            #default
+        quote!(<A as #bound>::#method(&*self.actions, call, params))
+    }
+
+    /// Returns the call by which the runtime performs the tool.
+    fn by_runtime(&self) -> TokenStream {
+        let TypedTool { id, subprocess, mcp, .. } = self.tool;
+        match (subprocess, mcp) {
+            (Some(subprocess), _) => {
+                let subprocess = subprocess.to_json();
+                quote!(runtime::subprocess(#subprocess, call, params))
+            }
+            (None, Some(mcp)) => {
+                let mcp = mcp.to_json();
+                quote!(runtime::mcp(#mcp, call, params))
+            }
+            (None, None) => quote!(runtime::builtin(#id, call, params)),
         }
-    });
-    // A nested graph's tools are needed too. Graphs in a circle cannot be supertraits of each other: see `bounds`.
-    let inner = interface.inner.iter().filter(|inner| !inner.returns).map(|inner| {
-        let module = identifier(&inner.module);
-        quote!(+ super::#module::Actions)
-    });
-    // A graph that calls only built-in tools, or none, needs nothing of the program.
-    let builtins = interface.is_builtin().then(|| quote!(impl Actions for ::graph_runtime::Builtins {}));
-    let reducers = (!interface.reducers.is_empty()).then(|| quote!(+ Reducers));
-    quote! {
-        /// The tools that the graph calls. A missing or mistyped one is an error of the program that implements it.
-        ///
-        /// Implement it for a type that owns what the tools need. Runs that share a pool or a client share the tools: `sharing` of
-        /// the machine takes an `Arc` of them. For tools that are a `static`, it may be implemented for a `&'static` reference.
-        pub trait Actions: Send + Sync + 'static #(#inner)* #reducers {
-            #(#methods)*
-        }
-        #builtins
     }
 }
 
-/// Expands the tools for tests: names with the types of each tool, and the implementation of the trait by tools that answer as a test
-/// says. The feature `testing` of the runtime takes it into the program.
-fn fakes(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStream {
-    let mut names = Scope::new();
-    let tools = calls.iter().filter(|call| !call.tool.id.is_empty()).map(|call| {
-        let ToolCall { tool, method, params, result, .. } = call;
-        let name = identifier(&names.claim(&method.to_string().trim_start_matches("r#").to_uppercase()));
-        let (id, doc) = (&tool.id, docs(&format!("`{}`.", tool.id)));
-        quote!(#doc pub const #name: runtime::FakeTool<#params, #result> = runtime::FakeTool::new(#id);)
-    });
-    let methods = calls.iter().map(|ToolCall { method, params, result, .. }| {
-        quote! {
-            fn #method(
-                &self,
-                call: &::graph_runtime::Call,
-                params: #params,
-            ) -> impl ::std::future::Future<Output = Result<#result, ::graph_runtime::ActionError>> + Send
-            {
-                runtime::fake(self, call, params)
-            }
+/// Expands the trait of all tools and reducers of the graph, which follows from those of their contracts.
+fn traits(interface: &Interface, calls: &[ToolCall<'_>], tools: &ToolsModule) -> TokenStream {
+    let mut bounds: Vec<TokenStream> = Vec::new();
+    for bound in calls.iter().map(ToolCall::bound) {
+        // All tools that the runtime performs have one trait.
+        if bounds.iter().all(|known| known.to_string() != bound.to_string()) {
+            bounds.push(bound);
         }
-    });
-    let inner = interface.inner.iter().filter(|inner| !inner.returns).map(|inner| {
+    }
+    bounds.extend(interface.reducers.iter().map(|reducer| {
+        let name = &tools.contract(&reducer.id).name;
+        quote!(tools::#name::Reducer)
+    }));
+    // A nested graph's tools are needed too. Graphs in a circle cannot be supertraits of each other: see `bounds`.
+    bounds.extend(interface.inner.iter().filter(|inner| !inner.returns).map(|inner| {
         let module = identifier(&inner.module);
-        quote!(runtime::Fakes<R>: super::#module::Actions,)
-    });
-    let reducers = (!interface.reducers.is_empty()).then(|| quote!(runtime::Fakes<R>: Reducers,));
+        quote!(super::#module::Actions)
+    }));
     quote! {
-        runtime::testing! {
-            /// The tools of the graph, to give them scripts in tests: see `testing` of `graph-runtime`.
-            #[allow(unused_imports, reason = "generated code")]
-            pub mod tools {
-                use super::*;
+        /// The tools and reducers that the graph calls, with those of the graphs inside it. A type has them if it implements the trait
+        /// of each contract, in `tools`.
+        ///
+        /// Runs that share a pool or a client share the tools: `sharing` of the machine takes an `Arc` of them.
+        pub trait Actions: Send + Sync + 'static #(+ #bounds)* {}
 
-                #(#tools)*
-            }
-
-            impl<R: 'static> Actions for runtime::Fakes<R>
-            where
-                #(#inner)*
-                #reducers
-            {
-                #(#methods)*
-            }
-        }
+        impl<A: Send + Sync + 'static #(+ #bounds)*> Actions for A {}
     }
 }
 
@@ -196,13 +160,16 @@ pub(super) fn nested(interface: &Interface) -> TokenStream {
     }
 }
 
-/// Expands the trait, and the code that calls its methods.
-pub(super) fn expand(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStream {
-    let (traits, fakes) = (traits(interface, calls), fakes(interface, calls));
+/// Expands the trait, and the code that calls the tools.
+pub(super) fn expand(interface: &Interface, calls: &[ToolCall<'_>], tools: &ToolsModule) -> TokenStream {
+    let traits = traits(interface, calls, tools);
     if calls.is_empty() {
-        return quote!(#traits #fakes);
+        return traits;
     }
-    let variants = calls.iter().map(|ToolCall { variant, result, .. }| quote!(#variant(#result)));
+    let variants = calls.iter().map(|call| {
+        let (variant, output) = (&call.variant, call.output());
+        quote!(#variant(#output))
+    });
     let views = calls.iter().map(|ToolCall { variant, .. }| quote!(Outcome::#variant(result) => runtime::view(result)));
     let thunks = calls.iter().map(thunk);
     let restores = calls.iter().map(|ToolCall { index, variant, .. }| {
@@ -216,7 +183,6 @@ pub(super) fn expand(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStre
     });
     quote! {
         #traits
-        #fakes
 
         /// The result of the last call.
         enum Outcome {
@@ -269,7 +235,9 @@ pub(super) fn tool_caller(calls: &[ToolCall<'_>]) -> TokenStream {
 }
 
 fn thunk(call: &ToolCall<'_>) -> TokenStream {
-    let ToolCall { index, tool, method, variant, params, fields, .. } = call;
+    let ToolCall { index, tool, variant, contract, .. } = call;
+    let (params, perform) = (call.params(), call.perform());
+    let fields = contract.and_then(|contract| contract.fields.as_ref());
     let take = match (fields, &tool.params) {
         (Some(idents), Some(fields)) => {
             let take = fields.iter().map(|field| {
@@ -283,12 +251,12 @@ fn thunk(call: &ToolCall<'_>) -> TokenStream {
     let index = Literal::u16_unsuffixed(*index);
     quote! {
         #index => {
-            let params = #take;
+            let params: #params = #take;
             if let Some(wrong) = arguments.wrong() {
                 return Err(wrong);
             }
             Ok(Box::pin(async move {
-                self.outcome = Outcome::#variant(Actions::#method(&*self.actions, call, params).await?);
+                self.outcome = Outcome::#variant(#perform.await?);
                 Ok(())
             }))
         }

@@ -12,6 +12,7 @@ mod output;
 mod reducers;
 mod signals;
 mod state;
+mod tools;
 mod types;
 
 use graph_model::capability::Capability;
@@ -23,13 +24,45 @@ use crate::graph::{CheckedGraph, Interface};
 use docs::docs;
 pub(crate) use names::identifier;
 use names::{Scope, idents, snake_text};
+pub use tools::ToolsModule;
 use types::NamedTypes;
+
+/// The place of the contracts of a graph's tools.
+#[derive(Clone, Copy)]
+pub enum ToolsPlace<'t> {
+    /// The graph's module has them. Those that are equal in the module `reused` are taken from there.
+    Inside {
+        /// The path of that module.
+        reused: Option<&'t TokenStream>,
+    },
+    /// The graphs of a tree share them.
+    Shared {
+        /// The module with them.
+        tools: &'t ToolsModule,
+        /// How many modules further up it is.
+        levels: usize,
+    },
+}
+
+impl ToolsPlace<'_> {
+    /// Expands what leads from the module of a graph to the contracts of its tools.
+    fn expand(self, interface: &Interface, inside: &ToolsModule) -> TokenStream {
+        match self {
+            Self::Inside { reused } => inside.expand(reused),
+            Self::Shared { levels, .. } => {
+                let has_some = tools::with_contracts(interface).next().is_some() || !interface.reducers.is_empty();
+                let up = std::iter::repeat_n(format_ident!("super"), levels);
+                if has_some { quote!(use #(#up::)*tools;) } else { TokenStream::new() }
+            }
+        }
+    }
+}
 
 /// Expands a graph into its module, and an import of its machine next to the module.
 ///
 /// `source` is the graph's file; `files` are the files that it was compiled from, for rustc to watch. Both are relative
 /// to the package, so that the same graph becomes the same tokens in a macro and in a build script.
-pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String]) -> TokenStream {
+pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String], tools: ToolsPlace<'_>) -> TokenStream {
     let node = |at: u16| graph.nodes[usize::from(at)].name.clone();
     let contents = Contents {
         doc: doc(graph, source),
@@ -42,12 +75,12 @@ pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String]) 
         has_rules: graph.has_rules(),
         program: nodes::program(&graph.ir(source)),
     };
-    module(&graph.interface, &contents, name, files)
+    module(&graph.interface, &contents, name, files, tools)
 }
 
 /// Expands the module of a graph with mistakes: it has each name and type of the module that the graph would have, so that the program
 /// that uses it does not get errors of its own. Parts that are not known are empty.
-pub fn skeleton(interface: &Interface, name: &str, files: &[String]) -> TokenStream {
+pub fn skeleton(interface: &Interface, name: &str, files: &[String], tools: ToolsPlace<'_>) -> TokenStream {
     let contents = Contents {
         doc: "A graph with mistakes.".to_owned(),
         digest: "",
@@ -59,7 +92,7 @@ pub fn skeleton(interface: &Interface, name: &str, files: &[String]) -> TokenStr
         has_rules: false,
         program: nodes::no_program(),
     };
-    module(interface, &contents, name, files)
+    module(interface, &contents, name, files, tools)
 }
 
 /// The content of a module besides the interface of its graph.
@@ -77,15 +110,30 @@ struct Contents<'g> {
     program: TokenStream,
 }
 
-fn module(interface: &Interface, contents: &Contents<'_>, name: &str, files: &[String]) -> TokenStream {
-    let module = Module::new(interface, name);
+fn module(
+    interface: &Interface,
+    contents: &Contents<'_>,
+    name: &str,
+    files: &[String],
+    place: ToolsPlace<'_>,
+) -> TokenStream {
+    let inside = match place {
+        ToolsPlace::Inside { .. } => ToolsModule::of([interface], []),
+        ToolsPlace::Shared { .. } => ToolsModule::default(),
+    };
+    let tools = match place {
+        ToolsPlace::Inside { .. } => &inside,
+        ToolsPlace::Shared { tools, .. } => tools,
+    };
+    let module = Module::new(interface, name, tools);
+    let contracts = place.expand(interface, &inside);
     let consts = constants(interface, contents);
     let types = module.types();
     let nodes = nodes::expand(&contents.nodes, interface, &contents.program);
     let machine = module.machine();
     let watched = watch(files);
     let rules = contents.has_rules.then(|| quote!(runtime::rules!();));
-    module.wrap(&contents.doc, quote!(#rules #consts #types #nodes #machine #watched))
+    module.wrap(&contents.doc, quote!(#rules #contracts #consts #types #nodes #machine #watched))
 }
 
 /// Expands a replacement for the module of a file that cannot be read or verified.
@@ -170,24 +218,24 @@ struct Module<'g> {
     signals: TokenStream,
     types: NamedTypes,
     calls: Vec<actions::ToolCall<'g>>,
-    reducers: Vec<reducers::ReducerFunction<'g>>,
+    tools: &'g ToolsModule,
     state: TokenStream,
 }
 
 impl<'g> Module<'g> {
-    fn new(interface: &'g Interface, name: &str) -> Self {
+    fn new(interface: &'g Interface, name: &str, tools: &'g ToolsModule) -> Self {
         let (module, machine) = idents(name);
-        let of_reducers = reducers::OWN.into_iter().filter(|_| !interface.reducers.is_empty());
         let of_signals = signals::own(interface);
-        let taken = OWN.into_iter().chain(PRELUDE).chain(of_reducers).chain(of_signals).map(str::to_owned);
-        let mut types = NamedTypes::new(Scope::with(taken.chain([machine.to_string()])));
+        let taken = OWN.into_iter().chain(PRELUDE).chain(of_signals).map(str::to_owned);
+        // A value that a tool returned has the type of its contract, wherever the graph has it.
+        let of_contracts = tools.types_of(interface);
+        let mut types = NamedTypes::new(Scope::with(taken.chain([machine.to_string()])), of_contracts);
         let inputs = types.named_object("Inputs", interface.inputs.as_deref(), "The inputs of a run.");
-        let calls = actions::tools(interface, &mut types);
-        let reducers = reducers::functions(interface, &mut types);
+        let calls = actions::tools(interface, tools);
         let state = state::expand(interface, &mut types);
         let output = output::expand(interface, &mut types);
         let signals = signals::expand(interface, &mut types);
-        Self { interface, module, machine, inputs, output, signals, types, calls, reducers, state }
+        Self { interface, module, machine, inputs, output, signals, types, calls, tools, state }
     }
 
     fn wrap(&self, doc: &str, content: TokenStream) -> TokenStream {
@@ -225,10 +273,10 @@ impl<'g> Module<'g> {
 
     fn machine(&self) -> TokenStream {
         let machine = &self.machine;
-        let actions = actions::expand(self.interface, &self.calls);
+        let actions = actions::expand(self.interface, &self.calls, self.tools);
         let (head, bounds) = (self.head(), self.bounds());
         let (tool_caller, nested) = (actions::tool_caller(&self.calls), actions::nested(self.interface));
-        let (reducers, state) = (reducers::expand(&self.reducers), reducers::state(&self.reducers));
+        let (reducers, state) = (reducers::expand(self.interface, self.tools), reducers::state(self.interface));
         let signals = signals::read(self.interface);
         quote! {
             #reducers
@@ -288,7 +336,8 @@ impl<'g> Module<'g> {
                 actions: runtime::Arc<A>,
             }
 
-            impl<A: Actions> #machine<A> {
+            // Whether `A` has the tools is asked where a run is started, and not here too: a missing one is one error.
+            impl<A> #machine<A> {
                 /// Binds the graph to the tools that it calls. Where several runs share them, as a pool of connections: see
                 /// [`sharing`](Self::sharing).
                 pub fn new(actions: A) -> Self {

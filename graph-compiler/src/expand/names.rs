@@ -2,7 +2,6 @@
 
 use graph_definition::hash::HashSet;
 use proc_macro2::{Ident, Span};
-use quote::format_ident;
 
 /// The identifiers that are taken in one scope.
 pub(super) struct Scope(HashSet<String>);
@@ -33,8 +32,8 @@ impl Scope {
 }
 
 /// The names that a module at the root of a crate must not have: those of the crates that every program has, and of the
-/// built-in types. It would hide them from all code around it.
-const CRATES_AND_TYPES: [&str; 26] = [
+/// built-in types, which it would hide from all code around it; and that of the module of the contracts.
+const CRATES_AND_TYPES: [&str; 27] = [
     "alloc",
     "bool",
     "char",
@@ -55,6 +54,7 @@ const CRATES_AND_TYPES: [&str; 26] = [
     "std",
     "str",
     "test",
+    "tools",
     "u128",
     "u16",
     "u32",
@@ -184,12 +184,6 @@ pub(super) fn idents(name: &str) -> (Ident, Ident) {
     (identifier(name), machine(name))
 }
 
-/// Returns the identifier of a tool's method.
-pub(super) fn method(scope: &mut Scope, id: &str) -> Ident {
-    let name = snake_case(id);
-    format_ident!("{}", scope.claim(&name.to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +213,7 @@ mod tests {
             ("Core", "core_graph", "CoreGraph"),
             ("graph-runtime", "graph_runtime_graph", "GraphRuntimeGraph"),
             ("u8", "u8_graph", "U8Graph"),
+            ("tools", "tools_graph", "ToolsGraph"),
             ("result", "result", "ResultGraph"),
             ("order", "order", "Order"),
         ] {

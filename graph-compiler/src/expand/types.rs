@@ -10,7 +10,9 @@ use crate::types::{Type, TypeKind, TypedField};
 /// The named types of a module. Equal types share a name.
 pub(super) struct NamedTypes {
     scope: Scope,
-    known: Vec<(TypeKind, Ident)>,
+    /// The types that have a name, here or in the module of a contract, with the path of it. Descriptions are left out, so that the
+    /// names in the module of a contract do not depend on them.
+    known: Vec<(TypeKind, TokenStream)>,
     tokens: TokenStream,
 }
 
@@ -22,8 +24,13 @@ struct StructMember<'f> {
 }
 
 impl NamedTypes {
-    pub(super) fn new(scope: Scope) -> Self {
-        Self { scope, known: Vec::new(), tokens: TokenStream::new() }
+    pub(super) fn new(scope: Scope, known: Vec<(TypeKind, TokenStream)>) -> Self {
+        Self { scope, known, tokens: TokenStream::new() }
+    }
+
+    /// Returns the types that have a name, with the path of it.
+    pub(super) fn known(self) -> Vec<(TypeKind, TokenStream)> {
+        self.known
     }
 
     /// Returns the definitions of the types that were named so far.
@@ -32,12 +39,12 @@ impl NamedTypes {
     }
 
     /// Claims a name for a type of the module itself.
-    pub(super) fn claim(&mut self, wanted: &str) -> Ident {
+    fn claim(&mut self, wanted: &str) -> Ident {
         identifier(&self.scope.claim(&pascal_text(wanted)))
     }
 
-    /// Defines a claimed name as a struct of `fields`, for a tool's parameters. The struct can be written as JSON only
-    /// if the runtime performs the tool, and in tests.
+    /// Defines `ident`, which the module reserved, as a struct of `fields`, for a tool's parameters. The struct can be written as
+    /// JSON only if the runtime performs the tool, and in tests.
     pub(super) fn define(&mut self, ident: &Ident, fields: &[TypedField], doc: &str, as_json: bool) {
         let members = self.members(ident, fields);
         let tokens = definition(ident, &members, doc);
@@ -90,10 +97,7 @@ impl NamedTypes {
                 let values = self.rust(values, &format!("{hint} value"));
                 quote!(::graph_runtime::IndexMap<String, #values>)
             }
-            TypeKind::Enum(_) | TypeKind::Object(_) => {
-                let ident = self.intern(&ty.kind, hint);
-                quote!(#ident)
-            }
+            TypeKind::Enum(_) | TypeKind::Object(_) => self.intern(&ty.kind, hint),
         };
         let rust = if ty.secret { quote!(::graph_runtime::Secret<#rust>) } else { rust };
         if ty.nullable { quote!(Option<#rust>) } else { rust }
@@ -107,16 +111,18 @@ impl NamedTypes {
         self.called(&ty.kind, &hint, &format!("The output of a run that ends at `{node}`."))
     }
 
-    /// Returns the Rust type of the result of the tool `id`. An object or enumeration is named after the tool, even if
-    /// it equals another type: a program that implements the tool still compiles when the other type changes.
-    pub(super) fn result(&mut self, id: &str, ty: &Type) -> TokenStream {
-        let hint = format!("{id} result");
-        if !matches!(ty.kind, TypeKind::Object(_) | TypeKind::Enum(_)) {
-            return self.rust(ty, &hint);
+    /// Defines `name`, which the module reserved, as the Rust type of all values of `ty`. If such a value may be null or is a secret,
+    /// the type of the value itself has another name.
+    pub(super) fn whole(&mut self, name: &str, ty: &Type, doc: &str) {
+        let ident = identifier(name);
+        let is_named = matches!(ty.kind, TypeKind::Object(_) | TypeKind::Enum(_));
+        if is_named && self.name_of(&ty.kind).is_none() && !ty.nullable && !ty.secret {
+            self.introduce(&ident, &ty.kind, doc);
+            return;
         }
-        let rust = self.called(&ty.kind, &hint, &format!("The result of `{id}`."));
-        let rust = if ty.secret { quote!(::graph_runtime::Secret<#rust>) } else { rust };
-        if ty.nullable { quote!(Option<#rust>) } else { rust }
+        let rust = self.rust(ty, &if is_named { format!("{name} value") } else { name.to_owned() });
+        let doc = docs(doc);
+        self.tokens.extend(quote!(#doc pub type #ident = #rust;));
     }
 
     /// Returns the Rust type of a value that a run receives. An object has the name `hint`, even if it equals another type, which
@@ -128,39 +134,40 @@ impl NamedTypes {
 
     /// Returns a name made of `hint` for an object or enumeration: an alias if the type has a name already.
     fn called(&mut self, kind: &TypeKind, hint: &str, doc: &str) -> TokenStream {
-        let Some((_, other)) = self.known.iter().find(|(known, _)| known == kind) else {
-            let ident = match kind {
-                TypeKind::Object(fields) => {
-                    let ident = self.claim(hint);
-                    self.known.push((kind.clone(), ident.clone()));
-                    let tokens = self.structure(&ident, fields, doc);
-                    self.tokens.extend(tokens);
-                    ident
-                }
-                _ => self.intern(kind, hint),
-            };
+        let Some(other) = self.name_of(kind) else {
+            let ident = self.claim(hint);
+            self.introduce(&ident, kind, doc);
             return quote!(#ident);
         };
-        let other = other.clone();
         let (ident, doc) = (self.claim(hint), docs(doc));
         self.tokens.extend(quote!(#doc pub type #ident = #other;));
         quote!(#ident)
     }
 
     /// Returns the name of an object or enumeration, and defines the type when it occurs first.
-    fn intern(&mut self, kind: &TypeKind, hint: &str) -> Ident {
-        if let Some((_, ident)) = self.known.iter().find(|(known, _)| known == kind) {
-            return ident.clone();
+    fn intern(&mut self, kind: &TypeKind, hint: &str) -> TokenStream {
+        if let Some(name) = self.name_of(kind) {
+            return name;
         }
         let ident = self.claim(hint);
-        self.known.push((kind.clone(), ident.clone()));
+        self.introduce(&ident, kind, &format!("An object of the graph: {hint}."));
+        quote!(#ident)
+    }
+
+    fn name_of(&self, kind: &TypeKind) -> Option<TokenStream> {
+        let kind = kind.undescribed();
+        self.known.iter().find(|(known, _)| *known == kind).map(|(_, name)| name.clone())
+    }
+
+    /// Defines a name that was claimed as an object or enumeration.
+    fn introduce(&mut self, ident: &Ident, kind: &TypeKind, doc: &str) {
+        self.known.push((kind.undescribed(), quote!(#ident)));
         let tokens = match kind {
-            TypeKind::Enum(texts) => enumeration(&ident, texts),
-            TypeKind::Object(fields) => self.structure(&ident, fields, &format!("An object of the graph: {hint}.")),
+            TypeKind::Enum(texts) => enumeration(ident, texts),
+            TypeKind::Object(fields) => self.structure(ident, fields, doc),
             _ => TokenStream::new(),
         };
         self.tokens.extend(tokens);
-        ident
     }
 
     /// Defines a struct, and how it is read and written.

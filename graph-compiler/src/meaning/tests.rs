@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use graph_model::ir::GraphIr;
-use graph_model::program::{NodeBody, OnNoMatch, Settings};
+use graph_model::program::{ItemType, NodeBody, OnNoMatch, Settings, Verb};
 use serde_json::Number;
 
 use super::*;
@@ -355,4 +355,52 @@ fn the_order_of_keys_counts_where_something_sees_the_whole_state() {
         both[usize::from(changed)] += 1;
     }
     assert!(both.iter().all(|&count| count > 0), "{both:?}");
+}
+
+#[test]
+fn the_digest_of_a_contract_has_what_the_program_sees() {
+    let field = |name: &str, kind: TypeKind| TypedField {
+        name: name.to_owned(),
+        ty: Type::of(kind),
+        default: None,
+        description: Some("A field.".to_owned()),
+    };
+    let digest = |change: &dyn Fn(&mut TypedTool)| {
+        let mut tool = TypedTool {
+            id: "shop/charge".to_owned(),
+            verb: Verb::Execute,
+            item: ItemType::Tool,
+            by: Executor::Program,
+            typed: true,
+            capability: None,
+            builtin: false,
+            subprocess: None,
+            mcp: None,
+            module: None,
+            description: None,
+            params: Some(vec![field("cents", TypeKind::Integer)]),
+            result: Type::of(TypeKind::Object(vec![field("receipt", TypeKind::String)])),
+        };
+        change(&mut tool);
+        tool.contract_digest()
+    };
+    let own = digest(&|_| {});
+    let described = digest(&|tool| {
+        tool.description = Some("Charges a card.".to_owned());
+        tool.params.as_mut().unwrap()[0].description = None;
+    });
+    assert_eq!(own, described);
+    let changes: [&dyn Fn(&mut TypedTool); 8] = [
+        &|tool| tool.id.push('s'),
+        &|tool| tool.params = None,
+        &|tool| tool.params.as_mut().unwrap()[0].name.push('s'),
+        &|tool| tool.params.as_mut().unwrap()[0].ty.secret = true,
+        &|tool| tool.params.as_mut().unwrap()[0].ty.nullable = true,
+        &|tool| tool.params.as_mut().unwrap()[0].default = Some(Value::from(3)),
+        &|tool| tool.result = Type::any(),
+        &|tool| tool.builtin = true,
+    ];
+    let digests: BTreeSet<String> =
+        changes.iter().map(|change| digest(change).to_hex()).chain([own.to_hex()]).collect();
+    assert_eq!(digests.len(), changes.len() + 1);
 }

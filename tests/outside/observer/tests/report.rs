@@ -8,30 +8,30 @@ use run_report::{Report, RunReport};
 mod graphs {
     graph_runtime::include_graphs!();
 }
-use graphs::order::{self, ShopChargeCard, ShopChargeCardResult, ShopLookUp, ShopLookUpResult};
-use graphs::{Order, OrderBatch, order_batch};
+use graphs::tools::{shop_charge_card, shop_look_up};
+use graphs::{Order, OrderBatch, order, order_batch};
 
 /// A shop that sells tea, and whose register refuses the card of somebody who is broke.
 struct Shop;
 
-impl order::Actions for Shop {
-    async fn shop_look_up(&self, _: &Call, params: ShopLookUp) -> Result<ShopLookUpResult, ActionError> {
+impl shop_look_up::Tool for Shop {
+    async fn shop_look_up(&self, _: &Call, params: shop_look_up::Params) -> Result<shop_look_up::Output, ActionError> {
         match params.article.as_str() {
-            "tea" => Ok(ShopLookUpResult { price_cents: 450, in_stock: 12 }),
+            "tea" => Ok(shop_look_up::Output { price_cents: 450, in_stock: 12 }),
             "snow" => Err(ActionError::permanent("the shelf has melted")),
-            _ => Ok(ShopLookUpResult { price_cents: 0, in_stock: 0 }),
-        }
-    }
-
-    async fn shop_charge_card(&self, _: &Call, params: ShopChargeCard) -> Result<ShopChargeCardResult, ActionError> {
-        match params.card.as_str() {
-            "broke" => Err(ActionError::permanent("insufficient funds")),
-            _ => Ok(ShopChargeCardResult { receipt: "paid".into() }),
+            _ => Ok(shop_look_up::Output { price_cents: 0, in_stock: 0 }),
         }
     }
 }
 
-impl order_batch::Actions for Shop {}
+impl shop_charge_card::Tool for Shop {
+    async fn shop_charge_card(&self, _: &Call, params: shop_charge_card::Params) -> Result<shop_charge_card::Output, ActionError> {
+        match params.card.as_str() {
+            "broke" => Err(ActionError::permanent("insufficient funds")),
+            _ => Ok(shop_charge_card::Output { receipt: "paid".into() }),
+        }
+    }
+}
 
 fn runtime(report: &Report) -> Runtime {
     let builder = Runtime::builder().store(MemoryStore::new()).sign_with(SecretKey::from_seed(&[6; 32]));

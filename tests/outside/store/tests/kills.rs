@@ -19,6 +19,7 @@ mod graphs {
     graph_runtime::graph!("../../../graphs/countdown.yaml");
 }
 use graphs::{Countdown, countdown};
+use graphs::countdown::tools::bench_tick;
 
 /// The environment variable that makes a process the one to be killed; its value is the working directory.
 const DIRECTORY: &str = "FILE_STORE_KILLS";
@@ -29,16 +30,16 @@ const STEPS: u64 = 60;
 /// A tool that counts down from the step, and writes a line for each call.
 struct Ticks(File);
 
-impl countdown::Actions for Ticks {
+impl bench_tick::Tool for Ticks {
     async fn bench_tick(
         &self,
         call: &Call,
-        _: countdown::BenchTick,
-    ) -> Result<countdown::BenchTickResult, ActionError> {
+        _: bench_tick::Params,
+    ) -> Result<bench_tick::Output, ActionError> {
         // A single write, so a line is either complete or missing.
         (&self.0).write_all(format!("{} {}\n", call.run_id(), call.step()).as_bytes())?;
         tokio::time::sleep(Duration::from_micros(300)).await;
-        Ok(countdown::BenchTickResult { left: i64::try_from(STEPS - call.step())? })
+        Ok(bench_tick::Output { left: i64::try_from(STEPS - call.step())? })
     }
 }
 

@@ -22,6 +22,7 @@ mod graphs {
     graph_runtime::graph!("graphs/reminders.yaml");
 }
 use graphs::{Reminders, reminders};
+use graphs::reminders::tools::bench_remind;
 
 /// The environment variable that makes a process one that another test starts; its value is the working directory.
 const DIRECTORY: &str = "FILE_STORE_WAITS";
@@ -251,7 +252,7 @@ async fn a_damaged_run_does_not_stop_the_others() {
 /// The tool of the graph: writes a line for each call, and says how many are left of so many.
 struct Remind(File, u64);
 
-impl reminders::Actions for Remind {
+impl bench_remind::Tool for Remind {
     async fn bench_remind(&self, call: &Call, _: Map<String, Value>) -> Result<Value, ActionError> {
         // A single write, so a line is either complete or missing.
         (&self.0).write_all(format!("{} {}\n", call.run_id(), call.step()).as_bytes())?;
