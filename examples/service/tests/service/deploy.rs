@@ -90,7 +90,7 @@ fn before(tree: &Path, shop: &Arc<Shop>) -> Interpreted {
     }
     write("invoice.yaml", &signed(&text));
     let library = Library::open(tree, Before(Arc::clone(shop)));
-    library.graph(&tree.join("invoice.yaml")).unwrap_or_else(|error| panic!("{error}"))
+    library.graph(&tree.join("invoice.yaml")).unwrap()
 }
 
 /// Converts an output of the release before.
