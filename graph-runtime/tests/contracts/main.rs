@@ -6,7 +6,7 @@
 //! without an error, 150 by default. `SEED` selects other graphs, and `ROUND` is the first round. `SHOW` prints the
 //! refusals and the totals.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod approvals;
 mod dice;
