@@ -119,8 +119,8 @@ pub(super) fn parse(
     kind: &SchemaKind,
     nullable: bool,
     of: SchemaOwner,
-) -> Vec<SchemaRule> {
-    let mut rules = Vec::new();
+) -> Option<Vec<SchemaRule>> {
+    let (mut rules, mut is_of_type) = (Vec::new(), true);
     for (key, tree) in fields.entries {
         let Some(&(keyword, about, argument)) = KEYWORDS.iter().find(|(keyword, ..)| *keyword == key.name) else {
             continue;
@@ -133,7 +133,11 @@ pub(super) fn parse(
                 .label("would be ignored")
                 .note("the values of a reducer are checked for their types only");
         } else if !fits(kind, about) {
-            reader.diagnostics.error(code::BAD_SCHEMA, place, format!("`{keyword}` needs {} beside it", needed(about)));
+            // One wrong type is one mistake, however many rules there are.
+            if std::mem::take(&mut is_of_type) {
+                let message = format!("`{keyword}` needs {} beside it", needed(about));
+                reader.diagnostics.error(code::BAD_SCHEMA, place, message);
+            }
         } else if let Some(value) = argument_of(reader, keyword, argument, tree) {
             rules.push(SchemaRule { keyword, value, span: tree.span.clone() });
         }
@@ -141,7 +145,7 @@ pub(super) fn parse(
     contradictions(reader, &rules);
     no_word(reader, &rules, kind);
     constant(reader, &rules, kind, nullable);
-    rules
+    is_of_type.then_some(rules)
 }
 
 fn fits(kind: &SchemaKind, about: About) -> bool {

@@ -230,10 +230,17 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, of: Sche
         return None;
     }
     let fields = reader.map(tree, "a schema")?;
-    keywords(reader, &fields, of);
+    if keywords(reader, &fields, of) {
+        // Without the keyword that was meant, nothing is known of the values.
+        return None;
+    }
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
-    let (kind, nullable) = kind(reader, &fields, of)?;
-    let rules = rules::parse(reader, &fields, &kind, nullable, of);
+    let (mut kind, nullable) = kind(reader, &fields, of)?;
+    let rules = rules::parse(reader, &fields, &kind, nullable, of).unwrap_or_else(|| {
+        // Either the type or the rules are wrong.
+        kind = SchemaKind::Any;
+        Vec::new()
+    });
     for keyword in ["default", "const", "enum"] {
         if let Some(tree) = fields.get(keyword) {
             let help = "write the value itself; a schema is the same for every run";
@@ -367,7 +374,9 @@ fn guarded(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwn
     Some(reader.boolean(tree, "`x-guarded`").unwrap_or(true))
 }
 
-fn keywords(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) {
+/// Reports keywords that are not known. Returns whether one of them is a slip in a keyword that gives the type.
+fn keywords(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) -> bool {
+    let mut is_unclear = false;
     for (key, tree) in fields.entries {
         if let Some(meant) = meant_mark(&key.name, tree) {
             // A misspelt mark protects nothing, so it must not pass for a custom keyword.
@@ -387,8 +396,10 @@ fn keywords(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOw
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` is not supported", key.name))
                 .label("would be ignored")
                 .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| of != SchemaOwner::Reducer)));
+            is_unclear |= nearest(&key.name, KNOWN).is_some_and(|meant| fields.key(meant).is_none());
         }
     }
+    is_unclear
 }
 
 fn kind(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) -> Option<(SchemaKind, bool)> {
@@ -529,20 +540,19 @@ fn object(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwne
         let required = needed.contains(key.name.as_str());
         list.extend(parse(reader, tree, of).map(|schema| Property { name, required, schema }));
     }
-    for required in &required {
-        if !names.contains(required.value.as_str()) {
-            let place = SourcePlace::new(reader.source, required.span.clone());
-            reader
-                .diagnostics
-                .error(
-                    code::BAD_SCHEMA,
-                    place,
-                    format!("`required` names `{}`, which is not in `properties`", required.value),
-                )
-                .suggest(&required.value, properties.iter().map(|(key, _)| key.name.as_str()));
-        }
+    let is_whole = list.len() == properties.len();
+    for name in required.into_iter().filter(|name| !names.contains(name.value.as_str())) {
+        let place = SourcePlace::new(reader.source, name.span.clone());
+        let message = format!("`required` names `{}`, which is not in `properties`", name.value);
+        reader
+            .diagnostics
+            .error(code::BAD_SCHEMA, place, message)
+            .suggest(&name.value, properties.iter().map(|(key, _)| key.name.as_str()));
+        // The values may have it, so it is not unknown elsewhere.
+        let schema = ValueSchema::any(name.span.clone());
+        list.push(Property { name, required: false, schema });
     }
-    (list.len() == properties.len()).then_some(SchemaKind::Object(list))
+    is_whole.then_some(SchemaKind::Object(list))
 }
 
 fn required(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Vec<Spanned<String>> {
