@@ -12,6 +12,7 @@ use graph_definition::definition::{CallDefinition, SchemaKind, TermDefinition, T
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
+use graph_model::template::Template;
 use graph_model::value::Value;
 
 use super::sinks::may_be;
@@ -42,16 +43,24 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     analysis.approvals.get_or_init(|| approvals);
     for call in &calls {
         let (node, site) = call.caller.site();
+        let mut unapproved = Vec::new();
         for term in &call.terms {
             term.templates(&mut |term, template, text| {
                 for expression in template.expressions() {
                     for (at, objection) in sources.untrusted(node, site, expression) {
                         let span = locate(analysis.model.definition.source(), &term.span, text, &expression.ranges[at]);
-                        report(analysis, &objection, (&expression.paths[at], span), call, diagnostics);
+                        let path = &expression.paths[at];
+                        match objection {
+                            Objection::Unapproved { source, weak } => unapproved.push((source, weak, path, span)),
+                            Objection::Rewritten { writer, interrupt } => {
+                                report_rewritten(analysis, (writer, interrupt), (path, span), call, diagnostics);
+                            }
+                        }
                     }
                 }
             });
         }
+        report_unapproved(analysis, &unapproved, call, diagnostics);
     }
 }
 
@@ -161,103 +170,136 @@ fn guarded_parts<'d>(
     }
 }
 
-fn report(
+/// Reports a value that may change after its approval.
+fn report_rewritten(
     analysis: &Analysis<'_>,
-    objection: &Objection,
+    (writer, interrupt): (usize, usize),
     (path, span): (&Path, Span),
     call: &GuardedTerms<'_>,
     diagnostics: &mut Diagnostics,
 ) {
-    let model = &analysis.model;
-    let (caller, tool) = (&call.caller, &call.tool);
+    let (model, caller, tool) = (&analysis.model, &call.caller, &call.tool);
+    let (writer, interrupt) = (&model.definition.nodes[writer].name, &model.definition.nodes[interrupt].name);
+    let message = format!(
+        "{caller} gives `{path}` to the guarded call of {tool}, but node `{writer}` may write the value after the \
+         interrupt `{interrupt}` has shown it"
+    );
+    diagnostics
+        .error(code::REWRITTEN, model.place(&span), message)
+        .label("may differ from what was approved")
+        .related(model.place(&writer.span), "it is written here")
+        .related(model.place(&interrupt.span), "it is shown here")
+        .help("write the value before the interrupt, or keep another value in a key of its own");
+}
+
+/// Reports the values of a call that nobody approves, as one mistake.
+fn report_unapproved(
+    analysis: &Analysis<'_>,
+    unapproved: &[(Provenance, Option<(Option<usize>, Weakness)>, &Path, Span)],
+    call: &GuardedTerms<'_>,
+    diagnostics: &mut Diagnostics,
+) {
+    let Some(((source, weak, path, span), others)) = unapproved.split_first() else { return };
+    let (model, caller, tool) = (&analysis.model, &call.caller, &call.tool);
     let name = |at: usize| &model.definition.nodes[at].name;
-    let place = model.place(&span);
-    match objection {
-        Objection::Rewritten { writer, interrupt } => {
-            let (writer, interrupt) = (name(*writer), name(*interrupt));
-            let message = format!(
-                "{caller} gives `{path}` to the guarded call of {tool}, but node `{writer}` may write the value after the \
-                 interrupt `{interrupt}` has shown it"
-            );
-            diagnostics
-                .error(code::REWRITTEN, place, message)
-                .label("may differ from what was approved")
-                .related(model.place(&writer.span), "it is written here")
-                .related(model.place(&interrupt.span), "it is shown here")
-                .help("write the value before the interrupt, or keep another value in a key of its own");
+    let message = format!("{caller} gives `{path}` to the guarded call of {tool}, and no person approves the value");
+    let diagnostic = diagnostics.error(code::UNAPPROVED, model.place(span), message);
+    let (from, at) = origin(analysis, source);
+    diagnostic.label(format!("comes from {from}"));
+    if let Some(at) = at {
+        diagnostic.related(model.place(&name(at).span), "it comes from here");
+    }
+    for (source, _, _, span) in others {
+        let (from, _) = origin(analysis, source);
+        diagnostic.related(model.place(span), format!("nobody approves this either: it comes from {from}"));
+    }
+    let of = |interrupt: &Option<usize>| match interrupt {
+        Some(at) => format!("the interrupt `{}`", name(*at)),
+        None => "the interrupt before it".to_owned(),
+    };
+    match weak {
+        Some((at, Weakness::EachAnswer)) => {
+            let other = "for some of the other values that its edges compare";
+            diagnostic.note(format!("each answer to {} leads to the call, {other}", of(at)));
         }
-        Objection::Unapproved { source, weak } => {
-            let (from, at) = match source {
-                Provenance::Input => ("an input that nobody vouches for".to_owned(), None),
-                Provenance::Result(at) => (format!("the result of node `{}`", name(*at)), Some(*at)),
-                Provenance::Shared(Some(at)) => {
-                    (format!("the run that node `{}` shares the key with", name(*at)), Some(*at))
-                }
-                Provenance::Shared(None) => ("a graph that shares the key".to_owned(), None),
-                Provenance::Failure => ("the text of a failure".to_owned(), None),
-                Provenance::Event => ("the event of a hook".to_owned(), None),
-            };
-            let message =
-                format!("{caller} gives `{path}` to the guarded call of {tool}, and no person approves the value");
-            let diagnostic = diagnostics.error(code::UNAPPROVED, place, message);
-            diagnostic.label(format!("comes from {from}"));
-            if let Some(at) = at {
-                diagnostic.related(model.place(&name(at).span), "it comes from here");
-            }
-            let of = |interrupt: &Option<usize>| match interrupt {
-                Some(at) => format!("the interrupt `{}`", name(*at)),
-                None => "the interrupt before it".to_owned(),
-            };
-            match weak {
-                Some((at, Weakness::EachAnswer)) => {
-                    let other = "for some of the other values that its edges compare";
-                    diagnostic.note(format!("each answer to {} leads to the call, {other}", of(at)));
-                }
-                Some((_, Weakness::Again)) => {
-                    diagnostic.note("the call may be made again with what was approved once");
-                }
-                Some((at, Weakness::Used)) => {
-                    diagnostic.note(format!("another guarded call may use the approval of {} before it", of(at)));
-                }
-                Some((at, Weakness::List(node))) => {
-                    let list = format!("the call is made for each element of the list of `{}`", name(*node));
-                    diagnostic.note(format!("{list}, which {} does not show", of(at)));
-                }
-                None => {}
-            }
-            let is_secret = {
-                let (node, site) = caller.site();
-                analysis.type_env().type_of_path(node, site, path).has_secret()
-            };
-            diagnostic.help(match source {
-                // Nobody may be shown a secret.
-                Provenance::Input if is_secret => format!(
-                    "mark the input with `x-guarded: true` if the caller of the graph vouches for it; or the parameter with \
-                     `x-guarded: false` in the contract of {tool}, if it does not choose what the call does"
-                ),
-                _ if is_secret => format!(
-                    "a secret is not shown to people: mark the parameter with `x-guarded: false` in the contract of {tool}, \
-                     if it does not choose what the call does"
-                ),
-                _ if path.root == Root::Local && call.caller.site().1 == Site::Item => {
-                    "show the list in the payload of an interrupt on each path to the node, and come to the node only where \
-                     the answer says so"
-                        .to_owned()
-                }
-                _ if path.root == Root::Visit => format!(
-                    "write `${{{path}}}` to a key of the state, show the key in the payload of an interrupt, and use it here"
-                ),
-                Provenance::Event => "make the call in a node, behind an interrupt that shows its arguments".to_owned(),
-                Provenance::Input => format!(
-                    "show `${{{path}}}` in the payload of an interrupt on each path to the node; or mark the input with \
-                     `x-guarded: true` if the caller of the graph vouches for it"
-                ),
-                _ => format!(
-                    "show `${{{path}}}` in the payload of an interrupt on each path to the node, and come to the node only \
-                     where the answer says so"
-                ),
-            });
+        Some((_, Weakness::Again)) => {
+            diagnostic.note("the call may be made again with what was approved once");
         }
+        Some((at, Weakness::Used)) => {
+            diagnostic.note(format!("another guarded call may use the approval of {} before it", of(at)));
+        }
+        Some((at, Weakness::List(node))) => {
+            let list = format!("the call is made for each element of the list of `{}`", name(*node));
+            diagnostic.note(format!("{list}, which {} does not show", of(at)));
+        }
+        None => {}
+    }
+    if let Some((interrupt, field)) = shown_in_text(analysis, path) {
+        diagnostic
+            .related(model.place(field), format!("`{interrupt}` shows it inside a longer text, which does not count"));
+    }
+    diagnostic.help(help(analysis, source, path, call));
+}
+
+/// Returns a place in the payload of an interrupt that has a value inside a longer text, with the interrupt's name.
+fn shown_in_text<'d>(analysis: &Analysis<'d>, path: &Path) -> Option<(&'d str, &'d Span)> {
+    analysis.model.definition.nodes.iter().find_map(|node| {
+        let mut found = None;
+        node.ask()?.payload.as_ref()?.templates(&mut |term, template, _| {
+            let is_mixed = matches!(template, Template::Mixed(_));
+            if is_mixed && template.expressions().any(|expression| expression.paths.contains(path)) {
+                found = Some((node.name.value.as_str(), &term.span));
+            }
+        });
+        found
+    })
+}
+
+/// Returns where a value comes from, in words, and the node that it comes from.
+fn origin(analysis: &Analysis<'_>, source: &Provenance) -> (String, Option<usize>) {
+    let name = |at: usize| &analysis.model.definition.nodes[at].name;
+    match source {
+        Provenance::Input => ("an input that nobody vouches for".to_owned(), None),
+        Provenance::Result(at) => (format!("the result of node `{}`", name(*at)), Some(*at)),
+        Provenance::Shared(Some(at)) => (format!("the run that node `{}` shares the key with", name(*at)), Some(*at)),
+        Provenance::Shared(None) => ("a graph that shares the key".to_owned(), None),
+        Provenance::Failure => ("the text of a failure".to_owned(), None),
+        Provenance::Event => ("the event of a hook".to_owned(), None),
+    }
+}
+
+/// Returns how a value that nobody approves can be approved.
+fn help(analysis: &Analysis<'_>, source: &Provenance, path: &Path, call: &GuardedTerms<'_>) -> String {
+    let tool = &call.tool;
+    let (node, site) = call.caller.site();
+    let is_secret = analysis.type_env().type_of_path(node, site, path).has_secret();
+    match source {
+        // Nobody may be shown a secret.
+        Provenance::Input if is_secret => format!(
+            "mark the input with `x-guarded: true` if the caller of the graph vouches for it; or the parameter with \
+             `x-guarded: false` in the contract of {tool}, if it does not choose what the call does"
+        ),
+        _ if is_secret => format!(
+            "a secret is not shown to people: mark the parameter with `x-guarded: false` in the contract of {tool}, \
+             if it does not choose what the call does"
+        ),
+        _ if path.root == Root::Local && site == Site::Item => {
+            "show the list in the payload of an interrupt on each path to the node, and come to the node only where \
+             the answer says so"
+                .to_owned()
+        }
+        _ if path.root == Root::Visit => format!(
+            "write `${{{path}}}` to a key of the state, show the key in the payload of an interrupt, and use it here"
+        ),
+        Provenance::Event => "make the call in a node, behind an interrupt that shows its arguments".to_owned(),
+        Provenance::Input => format!(
+            "show `${{{path}}}` in the payload of an interrupt on each path to the node; or mark the input with \
+             `x-guarded: true` if the caller of the graph vouches for it"
+        ),
+        _ => format!(
+            "show `${{{path}}}` in the payload of an interrupt on each path to the node, and come to the node only \
+             where the answer says so"
+        ),
     }
 }
 
