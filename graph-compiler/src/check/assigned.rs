@@ -144,6 +144,18 @@ fn report(analysis: &Analysis<'_>, read: &PathRead<'_>, missed: Missed<'_>, diag
             nodes[skipped].name
         ));
     }
+    for pair in path.windows(2) {
+        let [at, next] = [pair[0], pair[1]];
+        if written(at).is_none() || analysis.model.successors(at).any(|one| one == next) {
+            continue;
+        }
+        let name = &nodes[at].name;
+        if analysis.model.error_successor(at) == Some(next) {
+            diagnostic.note(format!("on that path `{name}` fails, and its assignments are skipped"));
+        } else if analysis.model.timeout_successor(at) == Some(next) {
+            diagnostic.note(format!("on that path the time of `{name}` is over, and its assignments are skipped"));
+        }
+    }
     let others = setters.into_iter().filter(|&at| at != read.node).find_map(written);
     let elsewhere = || (0..nodes.len()).find_map(written);
     if let Some(own) = own {

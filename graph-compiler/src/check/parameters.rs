@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use graph_definition::definition::{CallDefinition, Contract, Spanned, TermDefinition, TermKind, locate};
-use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
+use graph_definition::diagnostic::{Diagnostics, SourcePlace, code, nearest};
 use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::template::{Expression, InputReference, Piece, Template};
@@ -128,7 +128,7 @@ impl ParameterCheck<'_, '_> {
         by_name.sort_unstable_by(|one, two| one.name.cmp(&two.name));
         let field =
             |name: &str| by_name.binary_search_by(|field| field.name.as_str().cmp(name)).ok().map(|at| by_name[at]);
-        let mut has_unclear = false;
+        let (mut has_unclear, mut unknown) = (false, Vec::new());
         for (key, term) in given {
             match field(&key.value) {
                 // A null is left out, so that the default applies (R74).
@@ -142,22 +142,7 @@ impl ParameterCheck<'_, '_> {
                 None if diagnostics.is_said(code::AMBIGUOUS_SCALAR, &self.analysis.model.place(&key.span)) => {
                     has_unclear = true;
                 }
-                None if diagnostics.is_full(code::UNKNOWN_PARAMETER, self.analysis.model.definition.source()) => {
-                    // It is only counted.
-                    diagnostics.error(code::UNKNOWN_PARAMETER, self.analysis.model.place(&key.span), String::new());
-                }
-                None => {
-                    let message = format!("{whose} takes no {} `{}`", self.part, key.value);
-                    let diagnostic =
-                        diagnostics.error(code::UNKNOWN_PARAMETER, self.analysis.model.place(&key.span), message);
-                    diagnostic
-                        .label(format!("unknown {}", self.part))
-                        .suggest(&key.value, fields.iter().map(|field| field.name.as_str()));
-                    if diagnostic.help.is_none() {
-                        let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
-                        diagnostic.note(format!("it takes {}", names.join(", ")));
-                    }
-                }
+                None => unknown.push(key),
             }
         }
         if self.looks == Looks::ForNothing || has_unclear {
@@ -165,14 +150,62 @@ impl ParameterCheck<'_, '_> {
         }
         let mut given: Vec<&str> = given.iter().map(|(key, _)| key.value.as_str()).collect();
         given.sort_unstable();
-        for field in fields.iter().filter(|field| field.is_required()) {
-            if given.binary_search(&field.name.as_str()).is_err() {
-                let message = format!("{whose} needs the {} `{}`", self.part, field.name);
-                let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.analysis.model.place(place), message);
-                diagnostic.label(format!("needs `{}`, {}", field.name, field.ty));
-                if let Some(description) = &field.description {
-                    diagnostic.note(format!("`{}`: {description}", field.name));
-                }
+        let is_missing =
+            |field: &&TypedField| field.is_required() && given.binary_search(&field.name.as_str()).is_err();
+        let missing: Vec<&TypedField> = fields.iter().filter(is_missing).collect();
+        if unknown.is_empty() {
+            self.report_needed(&missing, place, whose, diagnostics);
+        } else {
+            self.report_unknown(&unknown, &missing, fields, whose, diagnostics);
+        }
+    }
+
+    /// Reports the parameters of a call that its tool does not take. Each may be meant for one that is missing.
+    fn report_unknown(
+        &self,
+        unknown: &[&Spanned<String>],
+        missing: &[&TypedField],
+        fields: &[TypedField],
+        whose: &dyn Display,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let [first, others @ ..] = unknown else { return };
+        let named = listed(unknown.iter().map(|key| key.value.as_str()));
+        let message = format!("{whose} takes no {} {named}", self.part);
+        let diagnostic = diagnostics.error(code::UNKNOWN_PARAMETER, self.analysis.model.place(&first.span), message);
+        diagnostic.label(format!("unknown {}", self.part));
+        for other in others {
+            diagnostic.related(self.analysis.model.place(&other.span), format!("unknown {}", self.part));
+        }
+        let left = match missing {
+            [] => fields.iter().map(|field| field.name.as_str()).collect::<Vec<_>>(),
+            _ => missing.iter().map(|field| field.name.as_str()).collect(),
+        };
+        diagnostic.suggest(&first.value, left);
+        if diagnostic.help.is_none() {
+            diagnostic.suggest(&first.value, fields.iter().map(|field| field.name.as_str()));
+        }
+        let is_meant =
+            |field: &&&TypedField| unknown.iter().any(|key| nearest(&key.value, [field.name.as_str()]).is_some());
+        if !missing.iter().all(|field| is_meant(&field)) {
+            diagnostic.note(format!("it needs {}", listed(missing.iter().map(|field| field.name.as_str()))));
+        } else if diagnostic.help.is_none() {
+            diagnostic.note(format!("it takes {}", listed(fields.iter().map(|field| field.name.as_str()))));
+        }
+    }
+
+    /// Reports the parameters that a call needs and does not give.
+    fn report_needed(&self, missing: &[&TypedField], place: &Span, whose: &dyn Display, diagnostics: &mut Diagnostics) {
+        let [_, others @ ..] = missing else { return };
+        let named = listed(missing.iter().map(|field| field.name.as_str()));
+        let part = if others.is_empty() { self.part.to_owned() } else { format!("{}s", self.part) };
+        let message = format!("{whose} needs the {part} {named}");
+        let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.analysis.model.place(place), message);
+        let types: Vec<String> = missing.iter().map(|field| format!("`{}`, {}", field.name, field.ty)).collect();
+        diagnostic.label(format!("needs {}", types.join("; ")));
+        for field in missing {
+            if let Some(description) = &field.description {
+                diagnostic.note(format!("`{}`: {description}", field.name));
             }
         }
     }
@@ -327,6 +360,9 @@ impl ParameterCheck<'_, '_> {
                 format!("{whose} needs {}, and `{}` may be nothing", shown(target), text.trim()),
             )
             .label("may be null when the graph runs");
+        for (place, label) in expression.paths.last().map(|path| self.origins(path)).unwrap_or_default() {
+            diagnostic.related(place, label);
+        }
         match expression.paths.last() {
             Some(path) if is_previous(path) => {
                 diagnostic.help("the node's first visit has none before it: name something to fall back on with `||`")
@@ -336,6 +372,38 @@ impl ParameterCheck<'_, '_> {
                  `when: { path: …, op: exists }`",
             ),
         };
+    }
+
+    /// Returns the places where the nothing at a path may come from: assignments and first values of its key, or its input.
+    fn origins(&self, path: &Path) -> Vec<(SourcePlace, &'static str)> {
+        const MOST: usize = 3;
+        let (model, Some(name)) = (&self.analysis.model, path.segments.first()) else { return Vec::new() };
+        match path.root {
+            Root::Inputs if path.segments.len() == 1 => {
+                let property = model.definition.inputs.iter().flat_map(|inputs| inputs.properties());
+                let property = property.filter(|property| property.name.value == *name);
+                property.map(|property| (model.place(&property.name.span), "it need not be given")).collect()
+            }
+            Root::State => {
+                let first = model
+                    .definition
+                    .state
+                    .iter()
+                    .filter(|(key, value)| key.value.as_str() == name && value.value.is_null());
+                let first = first.map(|(_, value)| (model.place(&value.span), "it begins as nothing"));
+                let nodes = model.definition.nodes.iter().enumerate();
+                let writes =
+                    nodes.flat_map(|(at, node)| node.assign().iter().enumerate().map(move |write| (at, write)));
+                let writes = writes.filter(|(at, (index, write))| {
+                    let env = self.analysis.type_env();
+                    write.key.value.as_str() == name
+                        && env.type_of_term(*at, Site::Assign(*index), &write.value).nullable
+                });
+                let writes = writes.map(|(_, (_, write))| (model.place(&write.value.span), "this may be nothing"));
+                first.chain(writes).take(MOST).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Reports that a value at `span` has another type than the call expects.
@@ -395,6 +463,11 @@ fn lacking(place: SourcePlace, lack: &Misfit, whose: &dyn Display, value: &str, 
 /// Whether a path leads to the result of the node's last visit.
 fn is_previous(path: &Path) -> bool {
     path.root == Root::Visit && path.segments.first().is_some_and(|part| part == "previous")
+}
+
+fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    names.join(", ")
 }
 
 fn is_null(term: &TermDefinition) -> bool {
