@@ -102,8 +102,8 @@ const SPAWN: &str = "rye/orchestrate/spawn";
 pub(crate) const ORCHESTRATOR: &str = "rye/agent/threads/orchestrator";
 
 /// The parameters of a thread besides its inputs, and the beginning of those that the engine adds.
-const OF_THREADS: [&str; 5] = ["directive_name", "directive", "inputs", "limit_overrides", "async_exec"];
-const ADDED: &str = "parent_";
+pub(crate) const OF_THREADS: [&str; 5] = ["directive_name", "directive", "inputs", "limit_overrides", "async_exec"];
+pub(crate) const ADDED: &str = "parent_";
 
 /// Whether a tool starts agents as tasks.
 pub(crate) fn begins_task(id: &ItemId) -> bool {

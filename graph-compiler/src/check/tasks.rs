@@ -6,12 +6,13 @@
 
 use graph_definition::definition::agent::shown_spend;
 use graph_definition::definition::{CallDefinition, TermDefinition, TermKind};
-use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::diagnostic::{Diagnostics, code, nearest};
 use graph_model::name::ItemId;
+use graph_model::program::THREAD_DIRECTIVE;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
-use crate::analysis::calls::{ORCHESTRATOR, StartedTask, TaskCall};
+use crate::analysis::calls::{ADDED, OF_THREADS, ORCHESTRATOR, StartedTask, TaskCall};
 use crate::items::{TaskItem, TaskName, TaskTarget};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -20,11 +21,36 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             check_operation(analysis, call, diagnostics);
         }
         let Some(task) = analysis.model.task(call) else { continue };
+        check_thread(analysis, call, diagnostics);
         let target = task.name.as_ref().and_then(|name| analysis.model.started(name));
         if let Some(name) = &task.name {
             check_target(analysis, name, target, diagnostics);
         }
         check_limits(analysis, &task, target, diagnostics);
+    }
+}
+
+/// Reports parameters of a thread that are slips: beside `inputs` they are no inputs of the agent, and nothing reads them.
+fn check_thread(analysis: &Analysis<'_>, call: &CallDefinition, diagnostics: &mut Diagnostics) {
+    let TermKind::Object(params) = &call.params.kind else { return };
+    let has = |name: &str| params.iter().any(|(key, _)| key.value == name);
+    if call.id().is_none_or(|id| id.as_str() != THREAD_DIRECTIVE) || !has("inputs") {
+        return;
+    }
+    let is_known = |name: &str| OF_THREADS.contains(&name) || name.starts_with(ADDED);
+    for (key, _) in params.iter().filter(|(key, _)| !is_known(&key.value)) {
+        if nearest(&key.value, OF_THREADS).is_some() {
+            let message = format!("{} takes no parameter `{}`", call.shown(), key.value);
+            diagnostics
+                .error(code::UNKNOWN_PARAMETER, analysis.model.place(&key.span), message)
+                .label("unknown parameter")
+                .suggest(&key.value, OF_THREADS);
+            return;
+        }
+    }
+    if !has("directive_name") && !has("directive") {
+        let message = format!("{} needs the parameter `directive_name`", call.shown());
+        diagnostics.error(code::MISSING_PARAMETER, analysis.model.place(&call.item.span), message);
     }
 }
 
