@@ -271,6 +271,9 @@ pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .map(|(_, candidate)| candidate)
 }
 
+/// The maximum number of further places of one mistake that are shown.
+const MOST_AGAIN: usize = 20;
+
 /// The maximum number of diagnostics of one file that are shown. The others are counted.
 pub const MOST_SHOWN: usize = 100;
 
@@ -342,6 +345,30 @@ impl Diagnostics {
         is_new.then(|| self.add(diagnostic))
     }
 
+    /// Adds an error and returns it; if the file has the same one elsewhere, only adds this place to that one.
+    pub fn error_again(
+        &mut self,
+        code: DiagnosticCode,
+        place: SourcePlace,
+        message: impl Into<String>,
+    ) -> Option<&mut Diagnostic> {
+        let diagnostic = Diagnostic::new(code, message, place);
+        let is_same = |one: &&mut Diagnostic| {
+            one.code == code
+                && one.message == diagnostic.message
+                && Arc::ptr_eq(&one.place.source, &diagnostic.place.source)
+        };
+        if let Some(first) = self.kept.iter_mut().find(is_same) {
+            if first.related.len() < MOST_AGAIN {
+                first.related(diagnostic.place, "and here");
+            }
+            // A change of one place would not correct the others.
+            first.fix = None;
+            return None;
+        }
+        Some(self.add(diagnostic))
+    }
+
     /// Returns the value of the one of a few words that a text is, or adds the error that it is no such word. `what` names the text.
     pub fn word<T: Copy>(&mut self, place: SourcePlace, what: &str, text: &str, words: &[(&str, T)]) -> Option<T> {
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
@@ -409,6 +436,18 @@ impl Diagnostics {
             }
             is_kept
         });
+    }
+
+    /// Takes those back that were stored behind the first `start`, unless `keep` returns true.
+    pub fn retain_since(&mut self, start: usize, keep: impl Fn(&Diagnostic) -> bool) {
+        for diagnostic in self.kept.split_off(start.min(self.kept.len())) {
+            if keep(&diagnostic) {
+                self.kept.push(diagnostic);
+            } else if let Some(count) = self.counts.get_mut(&kind(&diagnostic)) {
+                count.kept -= 1;
+                count.all -= diagnostic.stands_for;
+            }
+        }
     }
 
     /// Returns their number, including those that are only counted.

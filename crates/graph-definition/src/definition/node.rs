@@ -616,30 +616,41 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree, env:
         reader.diagnostics.error(code::TOO_DEEP, place, format!("a graph has at most {MOST_NODES} nodes"));
         return None;
     }
-    reader.arguments = arguments(fields.entries);
+    (reader.arguments, reader.has_lost_names) = arguments(fields.entries);
     for (key, tree) in fields.entries {
+        let before = reader.diagnostics.iter().len();
         match parse(reader, key, tree, env, &mut all.lost_target) {
             Some(node) => all.nodes.push(node),
             None => all.unreadable.push(key.name.clone()),
+        }
+        // The unknown field of a node may be the one that is missing.
+        if reader.diagnostics.iter().skip(before).any(|one| one.code == code::UNKNOWN_FIELD) {
+            reader.diagnostics.retain_since(before, |one| one.code != code::MISSING_FIELD);
         }
     }
     Some(all)
 }
 
-/// Returns the names that the routes over lists give to elements.
-fn arguments(nodes: &[(TreeKey, YamlTree)]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
+/// Returns the names that the routes over lists give to elements, and whether a route gives one that cannot be read.
+fn arguments(nodes: &[(TreeKey, YamlTree)]) -> (Vec<String>, bool) {
+    let (mut names, mut has_lost): (Vec<String>, bool) = (Vec::new(), false);
     for (_, node) in nodes {
-        let Some(next) = field(node, "next").filter(|next| field(next, "over").is_some()) else { continue };
+        let has = |next: &&YamlTree| field(next, "over").or_else(|| field(next, "as")).is_some();
+        let Some(next) = field(node, "next").filter(has) else { continue };
+        let TreeNode::Map(entries) = &next.node else { continue };
         let name = match field(next, "as").map(|name| &name.node) {
             Some(TreeNode::String(name)) => name,
-            _ => ITEM,
+            Some(TreeNode::Null) | None => ITEM,
+            Some(_) => "",
         };
-        if is_identifier(name) && !NamesInScope::Node.are_namespaces(name) && !names.iter().any(|known| known == name) {
+        if !is_identifier(name) || NamesInScope::Node.are_namespaces(name) {
+            has_lost = true;
+        } else if !names.iter().any(|known| known == name) {
             names.push(name.to_owned());
         }
+        has_lost |= field(next, "as").is_none() && entries.iter().any(|(key, _)| !OVER.contains(&key.name.as_str()));
     }
-    names
+    (names, has_lost)
 }
 
 /// Returns the value of a field, if the tree is a mapping that has the field.
@@ -1114,32 +1125,55 @@ fn parse_return(
 ///
 /// Returns whether a field is unknown: it may have been meant to lead somewhere.
 fn only(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str], inert: &[&str]) -> bool {
-    for (key, _) in fields.entries {
-        let name = key.name.as_str();
-        if inert.contains(&name) {
-            let place = SourcePlace::new(reader.source, key.span.clone());
-            reader.diagnostics.error(code::INERT_FIELD, place, format!("`{name}` does nothing on {whose}")).help(
-                match name {
-                    "assign" if known.contains(&"collect") => {
-                        "name a state key that takes the list of results: `collect: key`"
-                    }
-                    "interrupts" if known.contains(&"collect") => {
-                        "let the foreach run a graph whose node has `interrupts`: its run asks for one element"
-                    }
-                    "share" if known.contains(&"collect") => {
-                        "lead to a node with `share` for each element: `next: { over: …, as: name, to: node }`"
-                    }
-                    _ if ASKING.contains(&name) && !known.contains(&name) && !CALLING.contains(&name) => {
-                        "remove it, or make the node one of `type: interrupt`"
-                    }
-                    "signals" | "until" => "remove it, or make the node one of `type: wait`",
-                    _ if EACH.contains(&name) => "remove it, or make the node one of `type: foreach`",
-                    _ => "remove it, or move it to a node that has an `action`",
-                },
-            );
-        }
+    let foreign: Vec<&TreeKey> =
+        fields.entries.iter().map(|(key, _)| key).filter(|key| inert.contains(&key.name.as_str())).collect();
+    // A wrong `type` is one mistake, however many fields the node has.
+    let meant = TYPES.iter().find(|kind| foreign.len() > 1 && is_meant(kind, fields));
+    for (at, key) in foreign.iter().enumerate() {
+        let (name, place) = (key.name.as_str(), SourcePlace::new(reader.source, key.span.clone()));
+        let diagnostic = match meant {
+            None => reader.diagnostics.error(code::INERT_FIELD, place, format!("`{name}` does nothing on {whose}")),
+            Some(kind) => {
+                let names: Vec<String> = foreign.iter().map(|key| format!("`{}`", key.name)).collect();
+                let message = format!("{} do nothing on {whose}", names.join(", "));
+                let diagnostic = reader.diagnostics.error(code::INERT_FIELD, place, message);
+                for other in &foreign[at + 1..] {
+                    diagnostic.related(SourcePlace::new(reader.source, other.span.clone()), "nor does this");
+                }
+                diagnostic.help(format!("did you mean `type: {kind}`? it has all of these fields"));
+                break;
+            }
+        };
+        diagnostic.help(match name {
+            "assign" if known.contains(&"collect") => "name a state key that takes the list of results: `collect: key`",
+            "interrupts" if known.contains(&"collect") => {
+                "let the foreach run a graph whose node has `interrupts`: its run asks for one element"
+            }
+            "share" if known.contains(&"collect") => {
+                "lead to a node with `share` for each element: `next: { over: …, as: name, to: node }`"
+            }
+            _ if ASKING.contains(&name) && !known.contains(&name) && !CALLING.contains(&name) => {
+                "remove it, or make the node one of `type: interrupt`"
+            }
+            "signals" | "until" => "remove it, or make the node one of `type: wait`",
+            _ if EACH.contains(&name) => "remove it, or make the node one of `type: foreach`",
+            _ => "remove it, or move it to a node that has an `action`",
+        });
     }
     reader.only(fields, whose, known, inert)
+}
+
+/// Whether a node has only fields of this kind of node, and one that tells the kind.
+fn is_meant(kind: &str, fields: &Fields<'_>) -> bool {
+    let needed = match kind {
+        "action" => "action",
+        "foreach" => "over",
+        "interrupt" => "payload",
+        "wait" => "signals",
+        _ => return false,
+    };
+    let known = fields_of(kind);
+    fields.get(needed).is_some() && fields.entries.iter().all(|(key, _)| known.contains(&key.name.as_str()))
 }
 
 fn parse_assign(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Vec<Assignment> {

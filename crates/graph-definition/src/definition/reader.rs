@@ -60,6 +60,8 @@ pub(super) struct DefinitionReader<'a> {
     pub(super) repeated: Vec<Repeated>,
     /// The names of list elements in the branches of the graph. Whether a name is known at a place is checked later.
     pub(super) arguments: Vec<String>,
+    /// Whether one of these names could not be read, so that an unknown name may be meant for it.
+    pub(super) has_lost_names: bool,
 }
 
 /// A value that a list names more than once, without effect.
@@ -75,7 +77,14 @@ pub struct Repeated {
 
 impl<'a> DefinitionReader<'a> {
     pub(super) fn new(source: &'a Arc<SourceFile>, diagnostics: &'a mut Diagnostics) -> Self {
-        Self { source, diagnostics, patterns: Patterns::default(), repeated: Vec::new(), arguments: Vec::new() }
+        Self {
+            source,
+            diagnostics,
+            patterns: Patterns::default(),
+            repeated: Vec::new(),
+            arguments: Vec::new(),
+            has_lost_names: false,
+        }
     }
 }
 
@@ -309,7 +318,7 @@ impl DefinitionReader<'_> {
     }
 
     /// Reports an unknown field once: both the search for a missing field and the check for unknown fields may find it.
-    fn unknown_field(&mut self, key: &TreeKey, whose: &str, known: &[&str]) {
+    pub(super) fn unknown_field(&mut self, key: &TreeKey, whose: &str, known: &[&str]) {
         let place = SourcePlace::new(self.source, key.span.clone());
         let message = format!("{whose} has no field `{}`", key.name);
         let Some(diagnostic) = self.diagnostics.error_once(code::UNKNOWN_FIELD, place, message) else { return };

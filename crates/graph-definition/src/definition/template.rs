@@ -11,7 +11,7 @@ use graph_model::term;
 use graph_model::value::{Map, Value};
 
 use super::reader::{DefinitionReader, Spanned};
-use crate::diagnostic::{SourcePlace, code};
+use crate::diagnostic::{SourcePlace, code, nearest};
 use crate::source::{SourceFile, Span};
 use crate::tree::{TreeKey, YamlTree};
 
@@ -274,12 +274,18 @@ pub(super) fn report_path(
     names: NamesInScope<'_>,
 ) {
     match error {
+        PathError::UnknownRoot { .. } if reader.has_lost_names => {}
         PathError::UnknownRoot { name } => {
             let message = match names {
                 NamesInScope::Hook(event) => format!("hooks of `{}` receive no `{name}`", event.name()),
                 NamesInScope::Node | NamesInScope::Item(_) => error.to_string(),
             };
-            let diagnostic = reader.diagnostics.error(code::UNKNOWN_NAMESPACE, place, message);
+            // The name of an element that is not given anywhere is one mistake, wherever it is read.
+            let diagnostic = match nearest(name, names.all(&[])) {
+                Some(_) => Some(reader.diagnostics.error(code::UNKNOWN_NAMESPACE, place, message)),
+                None => reader.diagnostics.error_again(code::UNKNOWN_NAMESPACE, place, message),
+            };
+            let Some(diagnostic) = diagnostic else { return };
             diagnostic.note(names.listed()).suggest(name, names.all(&reader.arguments));
             if diagnostic.help.is_none() && !otherwise.is_empty() {
                 diagnostic.help(format!("did you mean `state.{name}` or `inputs.{name}`? {otherwise}"));
