@@ -69,6 +69,11 @@ impl DiagnosticCode {
         ("G0010"..="G0016").contains(&self.id)
     }
 
+    /// Whether the parts of a graph do not fit together with a mistake of this kind: a shape, a name, a path or an edge is wrong.
+    pub fn is_of_parts(self) -> bool {
+        ("G0020"..="G0117").contains(&self.id) || ("G0200"..="G0210").contains(&self.id)
+    }
+
     /// Returns the explanation in lines of at most `width` characters, for a lint followed by its level.
     pub fn text(self, width: usize) -> String {
         let mut text = wrapped(self.explanation, width);

@@ -48,7 +48,8 @@ fn written(key: &StateKey<'_>, write: Type) -> Type {
         (Reducer::Messages { .. }, TypeKind::Object(_) | TypeKind::Map(_)) => list(write),
         (Reducer::Extend | Reducer::Union | Reducer::Messages { .. }, TypeKind::Any) => list(Type::any_of(secret)),
         (Reducer::Sum, TypeKind::Integer | TypeKind::Number) => write,
-        (Reducer::Sum, TypeKind::Any) => Type { secret, ..Type::of(TypeKind::Number) },
+        // Whether the sum is an integer shows when the graph runs.
+        (Reducer::Sum, TypeKind::Any) => Type::any_of(secret),
         (
             Reducer::Max | Reducer::Min,
             TypeKind::Integer | TypeKind::Number | TypeKind::String | TypeKind::Enum(_) | TypeKind::Any,

@@ -109,6 +109,8 @@ impl<'d> Model<'d> {
         let of_file = nodes.iter().enumerate().filter(|(_, node)| !node.is_start());
         let nodes_by_name: HashMap<&str, usize> = of_file.map(|(at, node)| (node.name.value.as_str(), at)).collect();
         let named = || nodes_by_name.get(definition.start.as_ref()?.value.as_str()).copied();
+        // No run can begin at a join, which is a mistake of the start.
+        let named = || named().filter(|&at| nodes[at].waits_for.is_empty());
         let start = nodes.iter().position(NodeDefinition::is_start).or_else(named);
         let (tools, tools_by_place) = called_tools(definition, items);
         let inputs = definition.inputs.as_ref().map_or_else(Type::any, Type::of_schema).not_null();
@@ -188,7 +190,7 @@ impl<'d> Model<'d> {
     }
 
     fn leads_to_nodes(&self) -> bool {
-        self.definition.is_complete
+        self.definition.is_well_formed
             && self.roots().count() > self.definition.entries.len()
             && self.definition.nodes.iter().all(|node| self.knows_targets(node))
     }
@@ -334,12 +336,24 @@ impl<'d> Model<'d> {
             }
             _ => return None,
         };
-        let result = &self.tool(&action.call).result;
+        let result = match self.is_other_tool(&action.call) {
+            true => Cow::Owned(Type::any()),
+            false => Cow::Borrowed(&self.tool(&action.call).result),
+        };
         match site {
             Site::Params | Site::Output | Site::Over | Site::Item | Site::Until | Site::Payload | Site::Hook => None,
-            Site::Next if self.may_skip_assign(node) => Some(Cow::Owned(or_failure(result))),
-            Site::Assign(_) | Site::Next => Some(Cow::Borrowed(result)),
+            Site::Next if self.may_skip_assign(node) => Some(Cow::Owned(or_failure(&result))),
+            Site::Assign(_) | Site::Next => Some(result),
         }
+    }
+
+    /// Whether a call gives several parameters, and none of them is one of its tool: the author means another tool.
+    pub(crate) fn is_other_tool(&self, call: &CallDefinition) -> bool {
+        let takes = self.tool(call).params.as_ref().map(|params| &params.kind);
+        let (TermKind::Object(given), Some(TypeKind::Object(fields))) = (&call.params.kind, takes) else {
+            return false;
+        };
+        given.len() > 1 && given.iter().all(|(key, _)| fields.iter().all(|field| field.name != key.value))
     }
 
     /// Returns the type of the `result` of a wait for signals: the name of the one that ended it, and its value in the field of

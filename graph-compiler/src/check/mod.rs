@@ -8,6 +8,7 @@ mod assigned;
 mod assignments;
 mod branches;
 mod cached;
+mod causes;
 mod channels;
 mod chosen;
 mod commands;
@@ -179,7 +180,9 @@ pub fn check(
     diagnostics: &mut Diagnostics,
 ) -> Checked {
     let analysis = Analysis::new(definition, items);
+    let of_reading = diagnostics.iter().len();
     RULES.iter().for_each(|rule| rule(&analysis, diagnostics));
+    causes::leave_out(definition, of_reading, diagnostics);
     let is_error = |one: &Diagnostic| one.severity == Severity::Error;
     // In a review, a missing signature says nothing about the graph's behaviour: all files are checked.
     let has_mistakes = diagnostics.iter().any(|one| is_error(one) && !(items.are_for_review && one.code.is_of_trust()));

@@ -33,6 +33,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         waiting.extend(before[node].iter().copied().filter(|&one| !std::mem::replace(&mut ends[one], true)));
     }
     let mut reported = ends;
+    // No run comes to a node that cannot be reached, which is another mistake.
+    (0..count).filter(|&node| !analysis.flow.is_reached(node)).for_each(|node| reported[node] = true);
     for node in 0..count {
         if reported[node] {
             continue;

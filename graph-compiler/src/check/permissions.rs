@@ -55,7 +55,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         // A permission that is written with slashes, as in an id, was already refused, but is meant for this call.
         let text = analysis.model.definition.source().text.get(permissions.span.clone()).unwrap_or_default();
         let is_refused = || call.id().is_some_and(|id| id.as_str().contains('/') && text.contains(&format!(".{id}")));
-        if !covered && !is_refused() {
+        if !covered && !is_refused() && !analysis.model.is_other_tool(call) {
             let message = format!("{caller} may not call {}: the graph's permissions do not cover it", call.shown());
             let diagnostic =
                 diagnostics.error(code::MISSING_PERMISSION, analysis.model.place(&call.item.span), message);
@@ -82,6 +82,8 @@ pub(super) fn check_spawned(analysis: &Analysis<'_>, diagnostics: &mut Diagnosti
         let Some(task) = analysis.model.task(call).and_then(|task| task.name) else { continue };
         let id = match (&task.name, analysis.model.started(&task)) {
             (_, Some(TaskTarget::Found(item))) => &item.id,
+            // A target that is probably misspelt is reported as such.
+            (_, Some(TaskTarget::Missing(Some(_)))) => continue,
             (Some(TaskName::Item(id)), _) => id,
             _ => continue,
         };

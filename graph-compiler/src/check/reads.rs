@@ -7,7 +7,7 @@ use graph_model::program::{LAST_ERROR, RETRIES};
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{PathRead, Site};
-use crate::types::{Type, TypeKind};
+use crate::types::{Type, TypeKind, TypedField};
 
 /// The field that a hook finds in the state in addition to the graph's keys (R148).
 const STEP_COUNT: &str = "step_count";
@@ -55,7 +55,7 @@ fn check_key(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut Dia
         diagnostic.help(format!("write `{right}`")).replace(&path, &right, true);
     } else if let Some(key) = analysis.model.key(name) {
         check_parts(analysis, read, &analysis.types.keys[key].ty, 1, diagnostics);
-    } else if analysis.model.definition.is_complete {
+    } else if analysis.model.definition.is_well_formed {
         let message = format!("nothing sets the state key `{name}`");
         let diagnostic = diagnostics.error(code::UNKNOWN_KEY, read.place(analysis.model.definition), message);
         diagnostic.label("never assigned").suggest(name, keys());
@@ -94,7 +94,7 @@ fn check_local(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut D
         && root == Root::State.name()
         && ![STEP_COUNT, LAST_ERROR, RETRIES].contains(&key.as_str())
         && analysis.model.key(key).is_none()
-        && analysis.model.definition.is_complete
+        && analysis.model.definition.is_well_formed
     {
         let keys = analysis.types.keys.iter().map(|key| key.name.as_str()).chain([STEP_COUNT]);
         let message = format!("nothing sets the state key `{key}`");
@@ -173,9 +173,16 @@ fn check_parts(analysis: &Analysis<'_>, read: &PathRead<'_>, ty: &Type, done: us
                         _ => format!("`{way}` has no field `{part}`"),
                     };
                     let fields = nothing.fields.clone();
+                    let inside = fields_with(&ty, part)
+                        .iter()
+                        .map(|field| format!("`{way}.{field}.{part}`"))
+                        .collect::<Vec<_>>();
                     let diagnostic =
                         diagnostics.error(code::UNKNOWN_FIELD_OF_VALUE, read.place(analysis.model.definition), message);
                     diagnostic.suggest(part, fields.iter().copied());
+                    if !inside.is_empty() {
+                        diagnostic.help(format!("did you mean {}?", inside.join(" or ")));
+                    }
                     if diagnostic.help.is_none() && !fields.is_empty() {
                         let list: Vec<String> = fields.iter().take(12).map(|field| format!("`{field}`")).collect();
                         diagnostic.note(format!("its fields are {}", list.join(", ")));
@@ -186,4 +193,11 @@ fn check_parts(analysis: &Analysis<'_>, read: &PathRead<'_>, ty: &Type, done: us
         }
         way = format!("{way}.{part}");
     }
+}
+
+/// Returns the fields of an object that are objects with a field of this name.
+fn fields_with<'t>(ty: &'t Type, part: &str) -> Vec<&'t str> {
+    let TypeKind::Object(fields) = &ty.kind else { return Vec::new() };
+    let has = |field: &&TypedField| matches!(&field.ty.kind, TypeKind::Object(inner) if inner.iter().any(|one| one.name == part));
+    fields.iter().filter(has).map(|field| field.name.as_str()).collect()
 }

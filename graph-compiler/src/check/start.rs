@@ -12,19 +12,16 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let first = model.definition.nodes.iter().find(|node| node.is_start());
     let Some(first) = first else {
         // A missing `start` was reported when the file was parsed.
-        model.definition.start.iter().for_each(|start| check_name(analysis, start, diagnostics));
+        if let Some(start) = &model.definition.start {
+            check_name(analysis, start, diagnostics);
+            check_join(analysis, start, diagnostics);
+        }
         return;
     };
     for to in edges(first.next()).into_iter().filter_map(|edge| edge.to) {
         check_name(analysis, to, diagnostics);
+        check_join(analysis, to, diagnostics);
         let Some(node) = model.node(to.value.as_str()).map(|node| &model.definition.nodes[node]) else { continue };
-        if let Some(waited) = node.waits_for.last() {
-            let message = format!("the graph starts at `{to}`, which waits for branches");
-            diagnostics
-                .error(code::NO_START, model.place(&to.span), message)
-                .related(model.place(&waited.span), "it waits for these")
-                .help("start at the nodes that it waits for");
-        }
         if node.cancels().is_some() {
             let message = format!("the graph starts at `{to}`, which cancels all other branches at once");
             diagnostics
@@ -38,6 +35,19 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             .error(code::NO_START, model.place(&name.span), format!("a node cannot be called `{START}` in this graph"))
             .related(model.place(&first.name.span), "the list that has this name")
             .help("give the node another name");
+    }
+}
+
+/// Reports a start that waits for branches: none have begun.
+fn check_join(analysis: &Analysis<'_>, start: &Spanned<NodeName>, diagnostics: &mut Diagnostics) {
+    let model = &analysis.model;
+    let waits_for = model.node(start.value.as_str()).map(|node| &model.definition.nodes[node].waits_for);
+    if let Some(waited) = waits_for.and_then(|waits_for| waits_for.last()) {
+        let message = format!("the graph starts at `{start}`, which waits for branches");
+        diagnostics
+            .error(code::NO_START, model.place(&start.span), message)
+            .related(model.place(&waited.span), "it waits for these")
+            .help("start at the nodes that it waits for, or at the one that begins their branches");
     }
 }
 

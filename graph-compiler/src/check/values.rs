@@ -1,7 +1,8 @@
 //! A route by a value has a target for each word that the value can be.
 
-use graph_definition::definition::{ByDefinition, RouteDefinition};
-use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::definition::{ByDefinition, RouteDefinition, Spanned};
+use graph_definition::diagnostic::{Diagnostics, code, nearest};
+use graph_model::path::Root;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
@@ -26,9 +27,11 @@ fn check_route(analysis: &Analysis<'_>, at: usize, by: &ByDefinition, diagnostic
     }
     let mut words: Vec<String> = match (ty.words(), &ty.kind) {
         // Nodes that cannot be read may write other words.
-        (_, TypeKind::String) if !model.definition.is_complete => return,
+        (_, TypeKind::String) if !model.definition.is_well_formed => return,
         (Some(words), _) => words,
         (_, TypeKind::Boolean) => vec!["true".to_owned(), "false".to_owned()],
+        // A path that leads to nothing is another mistake.
+        (_, TypeKind::Never) if path.root != Root::State || path.segments.len() > 1 => return,
         (_, TypeKind::Never) => Vec::new(),
         // A value of an unknown type fails the node if it has no target.
         (_, TypeKind::Any) => return,
@@ -45,17 +48,29 @@ fn check_route(analysis: &Analysis<'_>, at: usize, by: &ByDefinition, diagnostic
     if ty.nullable && !is_known {
         words.push("null".to_owned());
     }
-    for (word, _) in &by.to {
-        if !words.contains(&word.value) {
-            let message = format!("`{path}` is never `{}`", word.value);
-            let diagnostic = diagnostics.error(code::BAD_ROUTE_BY, model.place(&word.span), message);
-            diagnostic.suggest(&word.value, words.iter().map(String::as_str));
-            if diagnostic.help.is_none() {
-                diagnostic.help(format!("its values are {}", listed(words.iter())));
-            }
+    let mut missing: Vec<&String> =
+        words.iter().filter(|word| by.to.iter().all(|(to, _)| to.value != **word)).collect();
+    let unknown: Vec<&Spanned<String>> =
+        by.to.iter().map(|(word, _)| word).filter(|word| !words.contains(&word.value)).collect();
+    if let [first, others @ ..] = unknown.as_slice() {
+        let message = format!("`{path}` is never {}", listed(unknown.iter().map(|word| &word.value)));
+        let diagnostic = diagnostics.error(code::BAD_ROUTE_BY, model.place(&first.span), message);
+        others.iter().for_each(|word| {
+            diagnostic.related(model.place(&word.span), "nor this");
+        });
+        diagnostic.suggest(&first.value, missing.iter().map(|word| word.as_str()));
+        if diagnostic.help.is_none() {
+            diagnostic.suggest(&first.value, words.iter().map(String::as_str));
+        }
+        if diagnostic.help.is_none() {
+            diagnostic.help(format!("its values are {}", listed(words.iter())));
+        }
+        // The targets of the words that were meant are there.
+        for word in unknown {
+            let meant = nearest(&word.value, missing.iter().map(|word| word.as_str())).map(str::to_owned);
+            missing.retain(|word| Some(*word) != meant.as_ref());
         }
     }
-    let missing: Vec<&String> = words.iter().filter(|word| by.to.iter().all(|(to, _)| to.value != **word)).collect();
     if !missing.is_empty() {
         let message = format!("node `{node}` leads nowhere when `{path}` is {}", listed(missing.iter().copied()));
         diagnostics

@@ -6,7 +6,7 @@ use graph_definition::definition::{
     AskDefinition, Conduct, InterruptsDefinition, NodeDefinition, SchemaKind, SignalDefinition, Spanned,
     TermDefinition, TermKind, ValueSchema, WaitDefinition,
 };
-use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, code, nearest};
 use graph_model::program::{CountByWord, Executor, THREAD_DIRECTIVE};
 use graph_model::timestamp;
 use graph_model::value::Value;
@@ -96,7 +96,7 @@ pub(super) fn check_unreceived(analysis: &Analysis<'_>, diagnostics: &mut Diagno
     let shared = || definition.nodes.iter().flat_map(NodeDefinition::shared_signals);
     for signal in &definition.signals {
         let name = signal.name.value.as_str();
-        if definition.is_complete && !waited().chain(shared()).any(|one| one.value == name) {
+        if definition.is_well_formed && !waited().chain(shared()).any(|one| one.value == name) {
             diagnostics
                 .lint(
                     code::UNRECEIVED_SIGNAL,
@@ -112,7 +112,11 @@ pub(super) fn check_unreceived(analysis: &Analysis<'_>, diagnostics: &mut Diagno
 fn check_signals(analysis: &Analysis<'_>, node: &NodeDefinition, wait: &WaitDefinition, diagnostics: &mut Diagnostics) {
     let whose = format!("the wait `{}`", node.name);
     for name in &wait.signals {
-        if signal_named(analysis, &name.value).is_none() {
+        let is_known = signal_named(analysis, &name.value).is_some();
+        // A signal whose declaration cannot be read may be meant.
+        let signals = analysis.model.definition.signals.iter().map(|signal| signal.name.value.as_str());
+        let is_slip = || nearest(&name.value, signals).is_some();
+        if !is_known && (analysis.model.definition.is_well_formed || is_slip()) {
             let message = format!("{whose} receives `{name}`, which is no signal of the graph");
             note_unknown(analysis, name, diagnostics.error(code::BAD_WAIT, analysis.model.place(&name.span), message));
         }

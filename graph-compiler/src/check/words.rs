@@ -47,7 +47,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             (Root::Local, Site::Hook, ["state", RETRIES, name, ..]) => *name,
             _ => return,
         };
-        if analysis.model.definition.is_complete && !analysis.model.is_node(name) {
+        if analysis.model.definition.is_well_formed && !analysis.model.is_node(name) {
             let message = format!("no node is called `{name}`, so nothing is counted under that name");
             diagnostics
                 .lint(code::UNKNOWN_WORD, read.place(analysis.model.definition), message)
@@ -92,7 +92,7 @@ fn check_test(analysis: &Analysis<'_>, test: &TestDefinition, words: &Words, dia
         Words::Ends => &ENDS,
         Words::Categories => &CATEGORIES,
         Words::Limits => &LIMITS,
-        Words::Nodes if !analysis.model.definition.is_complete => return,
+        Words::Nodes if !analysis.model.definition.is_well_formed => return,
         Words::Nodes => &[],
     };
     let is_known = |value: &Value| match value {

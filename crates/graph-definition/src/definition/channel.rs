@@ -49,15 +49,22 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> V
     for (key, tree) in fields.entries {
         let text = Spanned { value: key.name.clone(), span: key.span.clone() };
         let key = reader.name(text, StateKey::new);
-        if let (Some(key), Some((reducer, by_branch, keep))) = (key, parse_reducer(reader, tree)) {
-            channels.push(ChannelDefinition { key, reducer, by_branch, keep });
-        }
+        let options = parse_reducer(reader, tree);
+        let Some(key) = key else { continue };
+        let (reducer, by_branch, keep) = options.unwrap_or_else(|| (unknown(&key), None, None));
+        channels.push(ChannelDefinition { key, reducer, by_branch, keep });
     }
     channels
 }
 
 /// A reducer, where its elements are said to be put in order, and how long the channel has its value.
 type ReducerOptions = (Spanned<Reducer>, Option<Span>, Option<Spanned<Keep>>);
+
+/// Returns what stands for the reducer of a channel that cannot be read: a function of the program of which nothing is known.
+fn unknown(key: &Spanned<StateKey>) -> Spanned<Reducer> {
+    let item_id = ItemId::new("unknown").expect("this is an id");
+    Spanned { value: Reducer::Program { item_id }, span: key.span.clone() }
+}
 
 /// Reads a reducer: its name, or a mapping with its name and options.
 fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<ReducerOptions> {

@@ -59,10 +59,10 @@ pub use start::{ENTRY, EntryDefinition, EntryElement, START};
 pub use template::{TermDefinition, TermKind, locate};
 pub use tool_loop::{Approvals, ListedTool, YIELD, is_contract, means_graph};
 
-use crate::diagnostic::{Diagnostics, SourcePlace, code};
+use crate::diagnostic::{Diagnostic, DiagnosticCode, Diagnostics, SourcePlace, code};
 use crate::hash::HashMap;
 use crate::source::{SourceFile, Span};
-use crate::tree::{self, TreeNode, YamlFile, YamlTree};
+use crate::tree::{self, TreeKey, TreeNode, YamlFile, YamlTree};
 use crate::verify::{DefinitionOrigin, VerifiedSource};
 use env::RequiredEnv;
 use reader::{DefinitionReader, Fields};
@@ -121,6 +121,11 @@ pub struct Definition {
     pub unreadable: Vec<String>,
     /// Whether every node and every target could be read, so that rules about the whole graph can be checked.
     pub is_complete: bool,
+    /// Whether, besides, all fields of `config` and of the nodes could be read, so that a name that nothing declares or writes is a
+    /// mistake.
+    pub is_well_formed: bool,
+    /// The nodes, channels and hooks with a field that could not be read. Other mistakes there may follow from that.
+    pub broken: Vec<Span>,
     /// The index of each input among the properties of `inputs`.
     inputs_by_name: HashMap<String, usize>,
 }
@@ -314,7 +319,7 @@ fn read(
     };
     // Other tools keep fields of their own at the top level (R2), so only a field that looks like a slip is reported.
     reader.slips(&fields, "a graph", &TOP_LEVEL);
-    misplaced_hooks(&mut reader, &fields);
+    let has_misplaced = misplaced(&mut reader, &fields);
     if let Some(key) = fields.key(GUARDED) {
         // It would protect nothing here.
         let place = SourcePlace::new(reader.source, key.span.clone());
@@ -362,6 +367,7 @@ fn read(
     let (start, first) = start.map_or((None, None), |(name, node)| (Some(name), node));
     let is_complete = file.is_whole
         && nodes.as_ref().is_some_and(|nodes: &node::Nodes| nodes.unreadable.is_empty() && !nodes.lost_target);
+    let (broken, is_broken) = broken_parts(&reader, config, &config_fields);
     let mut nodes = nodes.unwrap_or_default();
     nodes.nodes.extend(first);
     reading.is_named = id.is_some() && version.is_some();
@@ -392,10 +398,51 @@ fn read(
         channels,
         signals,
         is_complete,
+        is_well_formed: is_complete && !is_broken && !has_misplaced,
+        broken,
         nodes: nodes.nodes,
         unreadable: nodes.unreadable,
         origin,
     })
+}
+
+/// The mistakes after which a field counts as absent.
+const MISREAD: [DiagnosticCode; 8] = [
+    code::SHAPE,
+    code::UNKNOWN_FIELD,
+    code::MISSING_FIELD,
+    code::BAD_NAME,
+    code::BAD_SCHEMA,
+    code::NOT_SUPPORTED,
+    code::INERT_FIELD,
+    code::BAD_DURATION,
+];
+
+/// Returns the nodes, channels and hooks with a field that was not read, and whether names may be unknown because of one: of a node,
+/// or of a part of `config` besides these.
+fn broken_parts(reader: &DefinitionReader<'_>, config: &YamlTree, fields: &Fields<'_>) -> (Vec<Span>, bool) {
+    let is_here = |one: &&Diagnostic| MISREAD.contains(&one.code) && Arc::ptr_eq(&one.place.source, reader.source);
+    let at = |one: &Diagnostic| one.place.span.as_ref().map(|span| span.start);
+    let mut misread: Vec<usize> = reader.diagnostics.iter().filter(is_here).filter_map(at).collect();
+    misread.retain(|at| config.span.contains(at));
+    misread.sort_unstable();
+    let has_misread =
+        |part: &Span| misread.get(misread.partition_point(|at| *at < part.start)).is_some_and(|at| *at < part.end);
+    let broken = |name: &str| -> Vec<Span> {
+        let parts: Vec<Span> = match fields.get(name).map(|tree| &tree.node) {
+            Some(TreeNode::Map(parts)) => {
+                parts.iter().map(|(key, tree)| key.span.start..tree.span.end.max(key.span.end)).collect()
+            }
+            Some(TreeNode::List(parts)) => parts.iter().map(|tree| tree.span.clone()).collect(),
+            _ => Vec::new(),
+        };
+        parts.into_iter().filter(has_misread).collect()
+    };
+    let nodes = broken("nodes");
+    let has_broken_nodes = !nodes.is_empty();
+    let broken = [nodes, broken("channels"), broken("hooks")].concat();
+    let is_outside = misread.iter().any(|at| !broken.iter().any(|part| part.contains(at)));
+    (broken, has_broken_nodes || is_outside)
 }
 
 /// The fields of `config` besides its settings.
@@ -437,15 +484,16 @@ fn home_of(whose: &str, field: &str) -> Option<&'static str> {
     }
 }
 
-/// Reports hooks at the top level, where they would have no effect.
-fn misplaced_hooks(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) {
-    if let Some(key) = fields.key("hooks") {
-        let place = SourcePlace::new(reader.source, key.span.clone());
-        reader
-            .diagnostics
-            .error(code::UNKNOWN_FIELD, place, "a graph has no field `hooks`")
-            .help("hooks belong in `config`: `config.hooks`");
-    }
+/// Reports fields of `config` at the top level, where they would have no effect, and returns whether there are any.
+fn misplaced(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> bool {
+    // A comment means nothing anywhere.
+    let is_misplaced = |name: &str| {
+        (CONFIG.contains(&name) || settings::FIELDS.contains(&name)) && !TOP_LEVEL.contains(&name) && name != "comment"
+    };
+    let misplaced: Vec<&TreeKey> =
+        fields.entries.iter().map(|(key, _)| key).filter(|key| is_misplaced(&key.name)).collect();
+    misplaced.iter().for_each(|key| reader.unknown_field(key, "a graph", &[]));
+    !misplaced.is_empty()
 }
 
 /// Checks that the file is a graph, and returns where it says so.

@@ -108,8 +108,11 @@ impl SchemaBasis {
         let mut root = only(&vocabulary::TOP_LEVEL, |field| documented(self.top(field), "Top level", field));
         // Other tools store their own fields there (R2).
         root["additionalProperties"] = json!(true);
-        root["properties"]["hooks"] =
-            json!({ "not": {}, "description": "hooks belong in `config`", "doNotSuggest": true });
+        let of_config = vocabulary::CONFIG.iter().chain(&vocabulary::SETTINGS);
+        for field in of_config.filter(|field| !vocabulary::TOP_LEVEL.contains(field) && **field != "comment") {
+            let description = format!("`{field}` belongs in `config`");
+            root["properties"][*field] = json!({ "not": {}, "description": description, "doNotSuggest": true });
+        }
         root["properties"][vocabulary::GUARDED] = json!({ "not": {}, "description": "inputs and contracts are guarded, and not graphs", "doNotSuggest": true });
         root["required"] = json!(["version", "tool_type", "executor_id", "permissions", "config"]);
         let mut schema = json!({
