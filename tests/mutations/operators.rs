@@ -12,18 +12,26 @@ pub(crate) struct Operator {
     pub(crate) criterion: &'static str,
     /// The maximum number of mutants of a file that are kept.
     pub(crate) most: usize,
+    /// Why such a mutant may be a correct graph, where no judge says it.
+    pub(crate) legal: &'static str,
     pub(crate) make: fn(&mut Mill<'_>),
 }
 
 const ALWAYS: &str = "always";
 const JUDGED: &str = "if the judge finds fault";
+const NEEDED: &str = "if the part needs it";
 
 pub(crate) const fn always(name: &'static str, most: usize, make: fn(&mut Mill<'_>)) -> Operator {
-    Operator { name, criterion: ALWAYS, most, make }
+    Operator { name, criterion: ALWAYS, most, legal: "", make }
 }
 
 pub(crate) const fn judged(name: &'static str, most: usize, make: fn(&mut Mill<'_>)) -> Operator {
-    Operator { name, criterion: JUDGED, most, make }
+    Operator { name, criterion: JUDGED, most, legal: "it may be another correct graph, as in the table above", make }
+}
+
+/// A mistake in something that may be left out, unless it is needed where it is.
+pub(crate) const fn legal(name: &'static str, most: usize, legal: &'static str, make: fn(&mut Mill<'_>)) -> Operator {
+    Operator { name, criterion: NEEDED, most, legal, make }
 }
 
 /// The mistakes that are made in graphs.
@@ -466,7 +474,9 @@ fn property_type(mill: &mut Mill<'_>) {
             Some("integer" | "number" | "boolean") => "string",
             _ => continue,
         };
-        let is_bound = fields(property).iter().any(|(key, _)| !["type", "description"].contains(&key.name.as_str()));
+        // A mark, such as `x-secret`, may be beside each type.
+        let is_mark = |name: &str| ["type", "description"].contains(&name) || name.starts_with("x-");
+        let is_bound = fields(property).iter().any(|(key, _)| !is_mark(&key.name));
         mill.edit(&[(ty.span.clone(), other.to_owned())], &[&key.name], &[key.span.start], is_bound);
     }
 }

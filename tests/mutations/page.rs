@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use super::Verdict;
-use super::operators::{OF_CONTRACTS, OF_GRAPHS, Operator};
-use super::operators_of_branches::OF_BRANCHES;
+use super::operators::Operator;
+use super::{OPERATORS, Verdict};
 
 /// The results for the mutants of one operator.
 #[derive(Default, Clone, Copy)]
@@ -18,11 +17,20 @@ struct Row {
     in_place: usize,
     /// The mutants that are not wrong, although the compiler reports something.
     accused: usize,
+    /// The mutants with exactly one diagnostic.
+    with_one: usize,
 }
 
 impl Row {
+    fn of<'v>(verdicts: impl IntoIterator<Item = &'v Verdict>) -> Self {
+        let mut row = Self::default();
+        verdicts.into_iter().for_each(|verdict| row.add(verdict));
+        row
+    }
+
     fn add(&mut self, verdict: &Verdict) {
         self.made += 1;
+        self.with_one += usize::from(verdict.has_one_message());
         if verdict.is_wrong() {
             self.wrong += 1;
             self.found += usize::from(verdict.is_found());
@@ -32,15 +40,28 @@ impl Row {
         }
     }
 
+    /// Returns the number of mutants with diagnostics.
+    fn reported(&self) -> usize {
+        self.found + self.accused
+    }
+
     fn line(&self, name: &str, criterion: &str) -> String {
-        let Self { made, wrong, found, in_place, accused } = self;
+        let Self { made, wrong, found, in_place, accused, with_one } = self;
         let other = made - wrong;
-        format!("| {name} | {criterion} | {made} | {wrong} | {found} | {in_place} | {other} | {accused} |\n")
+        format!(
+            "| {name} | {criterion} | {made} | {wrong} | {found} | {in_place} | {other} | {accused} | {with_one} |\n"
+        )
+    }
+
+    /// Returns how many of the mutants with diagnostics have exactly one, as a sentence.
+    fn messages(&self) -> String {
+        let (reported, share) = (self.reported(), percent(self.with_one, self.reported()));
+        format!("Of the {reported} mutants that are found, {} have exactly one message ({share}).\n", self.with_one)
     }
 }
 
 fn operators() -> impl Iterator<Item = &'static Operator> {
-    OF_GRAPHS.iter().chain(OF_BRANCHES).chain(OF_CONTRACTS)
+    OPERATORS.iter().copied().flatten()
 }
 
 fn percent(part: usize, whole: usize) -> String {
@@ -49,18 +70,26 @@ fn percent(part: usize, whole: usize) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-fn page(verdicts: &[Verdict]) -> String {
-    let (mut total, mut branches) = (Row::default(), Row::default());
-    let mut graphs = BTreeSet::new();
-    let mut rows = vec![Row::default(); operators().count()];
-    for verdict in verdicts {
-        total.add(verdict);
-        if verdict.is_of_branches() {
-            branches.add(verdict);
-            graphs.insert(&verdict.mutant.file);
+/// Returns a table with a row for each operator that made a mutant.
+fn table(verdicts: &[&Verdict]) -> String {
+    let mut table = "| mistake | is wrong | mutants | wrong | found | right line | not wrong | found | one message |\n\
+                     |---|---|--:|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    for (at, operator) in operators().enumerate() {
+        let row = Row::of(verdicts.iter().copied().filter(|verdict| verdict.mutant.operator == at));
+        if row.made > 0 {
+            table += &row.line(operator.name, operator.criterion);
         }
-        rows[verdict.mutant.operator].add(verdict);
     }
+    table
+}
+
+pub(crate) fn page(verdicts: &[Verdict]) -> String {
+    let (judged, of_parts): (Vec<&Verdict>, Vec<&Verdict>) = verdicts.iter().partition(|verdict| verdict.is_judged);
+    let total = Row::of(judged.iter().copied());
+    let of_branches = || judged.iter().copied().filter(|verdict| verdict.is_of_branches());
+    let branches = Row::of(of_branches());
+    let graphs: BTreeSet<&str> = of_branches().map(|verdict| verdict.mutant.file.as_str()).collect();
     let mut page = format!(
         "# How many mistakes the checker finds\n\n\
          The compiler reports nothing about the graphs of `tests/corpus` and of `tests/mutations/branches`, nor about the contracts\n\
@@ -84,8 +113,7 @@ fn page(verdicts: &[Verdict]) -> String {
          - a read of a channel with `keep: step` in a step without its value\n\
          - a key that is set to null on the way to a read\n\
          - a failure of a gate, other than of one that adds to a `sum`\n\
-         - a loop that cannot end because its exits look at nothing that changes\n\n\
-         | mistake | is wrong | mutants | wrong | found | right line | not wrong | found |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
+         - a loop that cannot end because its exits look at nothing that changes\n\n",
         total.made,
         total.wrong,
         total.found,
@@ -100,11 +128,14 @@ fn page(verdicts: &[Verdict]) -> String {
         branches.in_place,
         percent(branches.in_place, branches.wrong),
     );
-    for (operator, row) in operators().zip(&rows) {
-        page += &row.line(operator.name, operator.criterion);
-    }
+    page += "A mistake should have one message. ";
+    page += &total.messages();
+    page += "\n";
+    page += &table(&judged);
     page += &branches.line("**of graphs with branches**", "");
     page += &total.line("**all**", "");
+    page += "\n## Graphs with all parts\n\n";
+    page += &parts(&of_parts);
     page += "\n## Not found\n\n";
     let missed = verdicts.iter().filter(|verdict| verdict.is_wrong() && !verdict.is_found());
     let mut groups: BTreeMap<(usize, String), Vec<&Verdict>> = BTreeMap::new();
@@ -125,9 +156,45 @@ fn page(verdicts: &[Verdict]) -> String {
     page
 }
 
+/// Returns the results for the graphs with all parts.
+fn parts(verdicts: &[&Verdict]) -> String {
+    let total = Row::of(verdicts.iter().copied());
+    let is_graph = |file: &&str| !file.starts_with("tools/") && file.ends_with(".yaml");
+    let graphs: BTreeSet<&str> = verdicts.iter().map(|verdict| verdict.mutant.file.as_str()).filter(is_graph).collect();
+    let mut page = format!(
+        "The directory `tests/mutations/realistic` has {} graphs that together use all parts of the format: waits, signals, questions\n\
+         to people, guarded calls, branches, channels, shared keys, entries, limits, nested graphs, agents, programs, tasks, tools of\n\
+         servers, hooks, secrets and schedules. {} mutants are made of them and of their contracts. The judge does not know all of\n\
+         these parts, so a mutant is wrong only if its mistake is one in every graph. {} are wrong, the compiler finds {} of these ({}), {} on\n\
+         the right line ({}). {}\n",
+        graphs.len(),
+        total.made,
+        total.wrong,
+        total.found,
+        percent(total.found, total.wrong),
+        total.in_place,
+        percent(total.in_place, total.wrong),
+        total.messages(),
+    );
+    page += &table(verdicts);
+    page += &total.line("**all**", "");
+    page += "\n### What is legal\n\nThe mutants that are not wrong, and about which the compiler says nothing:\n\n\
+             | mistake | mutants | it is legal because |\n|---|--:|---|\n";
+    for (at, operator) in operators().enumerate() {
+        let is_legal =
+            |verdict: &&&Verdict| verdict.mutant.operator == at && !verdict.is_wrong() && !verdict.is_found();
+        let count = verdicts.iter().filter(is_legal).count();
+        if count > 0 {
+            writeln!(page, "| {} | {count} | {} |", operator.name, operator.legal).unwrap();
+        }
+    }
+    page
+}
+
 /// Returns why the compiler does not find mutants of an operator, if that is known.
 fn reason(operator: &str) -> &'static str {
     match operator {
+        "template: dollar dropped" => "the text has an operator between its paths, and may be meant as it is",
         "field of a path: misspelt" => "the type is not known: a map with any keys, or the data of an event",
         _ => "no rule looks for it",
     }
@@ -143,7 +210,7 @@ pub(crate) fn print(verdicts: &[Verdict]) {
             (false, true) => asked == "accused",
             (false, false) => asked == "right",
         };
-        if is_asked_for {
+        if is_asked_for || asked == "many" && verdict.found.len() > 1 {
             let mutant = &verdict.mutant;
             let name = operators().nth(mutant.operator).unwrap().name;
             println!("{name}: {}:{} {} ({})", mutant.file, mutant.lines[0], mutant.what, verdict.why());
