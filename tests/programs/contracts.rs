@@ -77,9 +77,9 @@ impl Contract {
         }
         let mut parts = text.split("DESCRIBED");
         let first = parts.next().unwrap_or_default().to_owned();
-        parts
-            .zip(1..)
-            .fold(first, |text, (part, at)| text + if at * description % 2 == 0 { "one" } else { "two" } + part)
+        parts.zip(1_u64..).fold(first, |text, (part, at)| {
+            text + if (at * description).is_multiple_of(2) { "one" } else { "two" } + part
+        })
     }
 }
 
