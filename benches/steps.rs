@@ -23,9 +23,8 @@ use graph_runtime::{
     Store, Value,
 };
 use rusqlite::Connection;
-use state_graphs::tools::bench_tick::Tool as _;
 use state_graphs::tools::{bench_square, bench_tick, shop_charge_card, shop_look_up};
-use state_graphs::{Countdown, Order, Rounds, Spread, Sweep, Tally, countdown, order, rounds, spread, sweep, tally};
+use state_graphs::{Countdown, Order, Rounds, Spread, Sweep, Tally, order, rounds, spread, sweep};
 use tokio::runtime::Runtime as Tokio;
 
 /// Counts down; its future is ready at the first poll.
