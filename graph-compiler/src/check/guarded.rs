@@ -31,6 +31,9 @@ struct GuardedTerms<'d> {
     tool: String,
 }
 
+/// A value of a call that nobody approves: where it comes from, the interrupt that does not count with the reason, its path and place.
+type Unapproved<'d> = (Provenance, Option<(Option<usize>, Weakness)>, &'d Path, Span);
+
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let calls = guarded_calls(analysis);
     if calls.is_empty() {
@@ -195,7 +198,7 @@ fn report_rewritten(
 /// Reports the values of a call that nobody approves, as one mistake.
 fn report_unapproved(
     analysis: &Analysis<'_>,
-    unapproved: &[(Provenance, Option<(Option<usize>, Weakness)>, &Path, Span)],
+    unapproved: &[Unapproved<'_>],
     call: &GuardedTerms<'_>,
     diagnostics: &mut Diagnostics,
 ) {
