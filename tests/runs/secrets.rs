@@ -280,7 +280,7 @@ async fn another_seal_key_resumes_no_run_and_changes_nothing() {
         let error = runtime.resume(SecretsAreKept::new(tools.clone()), &run_id()).await.unwrap_err();
         match error {
             ResumeError::Stored(StoredRunError::AnotherEncryptionKey { found, .. }) => {
-                assert_eq!(found, Some(key.fingerprint()))
+                assert_eq!(found, Some(key.fingerprint()));
             }
             ResumeError::Stored(StoredRunError::Secrets(SecretsError::NoKey { .. })) => assert!(wrong.is_none()),
             other => unreachable!("{other}"),

@@ -360,7 +360,7 @@ struct PatternFile {
     _description: Option<Value>,
     category: Category,
     retryable: Option<bool>,
-    /// Which failures it is about: a condition of the graph format (R76).
+    /// The failures that it is about: a condition of the graph format (R76).
     #[serde(rename = "match")]
     when: Value,
     #[serde(rename = "retry_policy", default)]
@@ -405,7 +405,7 @@ impl ErrorField {
         ("error.status_code", Self::Status),
         ("cancelled", Self::Cancelled),
     ];
-    /// What these paths begin with.
+    /// The beginning of these paths.
     const ROOTS: [&'static str; 3] = ["error", "status_code", "cancelled"];
 }
 

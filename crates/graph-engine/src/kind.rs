@@ -1,8 +1,8 @@
-//! The kinds of errors: what a caller has to decide.
+//! The kinds of errors, by which a caller decides.
 
 use std::error::Error;
 
-/// What an error means to whoever asked, whatever method it comes from. All errors about runs [have one](HasKind).
+/// The meaning of an error for the caller, the same for every method. All errors about runs [have one](HasKind).
 ///
 /// ```
 /// # use graph_engine as graph_runtime;
@@ -26,9 +26,9 @@ pub enum ErrorKind {
     NotFound,
     /// There is such a run already. HTTP: 409.
     Exists,
-    /// What was sent cannot be read or does not fit: inputs, a signal, an answer, an id. Sent again, it is refused again. HTTP: 422.
+    /// Inputs, a signal, an answer or an id cannot be read, or does not fit. Sent again, it is refused again. HTTP: 422.
     Invalid,
-    /// Whoever asked may not do that, or the runtime was not granted it. HTTP: 403.
+    /// The caller may not do that, or the runtime was not granted it. HTTP: 403.
     Denied,
     /// The run does not allow it as it is: another graph or version began it, somebody holds it, or another answer was first.
     /// HTTP: 409.

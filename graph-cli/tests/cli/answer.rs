@@ -424,7 +424,7 @@ fn an_answer_and_a_signal_with_secrets_are_shown_without_them() {
 }
 
 /// A graph with a secret that neither its question nor the answer has.
-const DOOR: &str = "permissions: [rye.execute.tool.rye.bash]
+const GUARDED: &str = "permissions: [rye.execute.tool.rye.bash]
 config_schema:
   type: object
   properties: { code: { type: string, x-secret: true }, guest: { type: string } }
@@ -443,10 +443,10 @@ config:
     done: { type: return, output: { guest: \"${inputs.guest}\" } }
 ";
 
-/// What is not secret is read, and answered, without the key of the secrets. A command that needs the key names its own option.
+/// A question without secrets is read and answered without the key of the secrets. A command that needs the key names its own option.
 #[test]
 fn a_question_without_secrets_needs_no_key_of_the_secrets() {
-    let place = Place::with_graph(DOOR);
+    let place = Place::with_graph(GUARDED);
     place.write("code.txt", "code-4711");
     assert_eq!(place.graph(&["keys", "encryption", "seal.key"]).code, 0);
     let begin = ["--secret", "code=file:code.txt", "--input", "guest=Ann", "--store", "runs.db", "--run-id", "r"];
