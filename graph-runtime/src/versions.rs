@@ -100,7 +100,8 @@ impl<G: Graph, O: 'static> Versions<G, O> {
     /// or JSON.
     ///
     /// ```
-    /// # use graph_runtime::{AsView, Graph};
+    /// # use graph_runtime::Graph;
+    /// # use graph_runtime::machine::AsView;
     /// # fn example<G: Graph, Old: Graph>(new: G, old: Old) -> Result<(), Box<dyn std::error::Error>>
     /// # where
     /// #     G::Output: AsView,
