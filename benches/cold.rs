@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use graph_runtime::{ActionError, Call, Map, Options, Runtime, SecretKey, SqliteStore};
+use state_graphs::Tally;
 use state_graphs::tools::bench_tick;
-use state_graphs::{Tally, tally};
 
 /// The number of steps that count as the first ones, and of the steps after `WARM` that count as the later ones.
 const FIRST: usize = 3_000;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use graph_runtime::{ActionError, Call, Map, Runtime, SecretKey, SqliteStore};
+use state_graphs::Tally;
 use state_graphs::tools::bench_tick;
-use state_graphs::{Tally, tally};
 
 /// How many runs are in progress at once.
 const RUNS: u32 = 1_000;

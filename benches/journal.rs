@@ -17,8 +17,8 @@ use graph_runtime::record::SignedRecord;
 use graph_runtime::{
     ActionError, Call, Map, MemoryStore, Options, RunId, Runtime, SecretKey, SqliteStore, Store, audit,
 };
+use state_graphs::Tally;
 use state_graphs::tools::bench_tick;
-use state_graphs::{Tally, tally};
 
 /// How long the run is.
 const STEPS: u32 = 100_000;

@@ -6,7 +6,7 @@ use std::error::Error;
 
 use graph_runtime::{ActionError, Call, Runtime};
 use state_graphs::tools::{shop_charge_card, shop_look_up};
-use state_graphs::{OrderBatch, order, order_batch};
+use state_graphs::{OrderBatch, order_batch};
 
 /// A shop without a database.
 struct Shop;
