@@ -59,7 +59,8 @@ pub(super) fn leave_out(definition: &Definition, of_reading: usize, diagnostics:
     let is_own = |one: &Diagnostic| one.place.source.path == definition.source().path;
     let errors: Vec<(DiagnosticCode, Option<usize>)> = diagnostics
         .iter()
-        .filter(|one| one.severity == Severity::Error && is_own(one))
+        // A lint may be allowed: then nothing else would refuse the graph.
+        .filter(|one| one.severity == Severity::Error && one.code.lint.is_none() && is_own(one))
         .map(|one| (one.code, node_at(definition, one)))
         .collect();
     let is_torn = errors.iter().any(|(code, _)| code.is_of_parts());

@@ -478,7 +478,8 @@ impl Stage {
         let time = std::time::SystemTime::UNIX_EPOCH;
         write(&format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&key(), time));
         // A random graph has no meaning that it could miss.
-        let allowed = ["G0160", "G0161", "G0162", "G0163", "G0164", "G0166", "G0170", "G0171", "G0173", "G0175"];
+        let allowed =
+            ["G0028", "G0160", "G0161", "G0162", "G0163", "G0164", "G0166", "G0170", "G0171", "G0173", "G0175"];
         let levels: Vec<String> = allowed.iter().map(|lint| format!("{lint} = \"allow\"\n")).collect();
         write("graphs.toml", signed(&format!("[lints]\n{}", levels.concat())));
         let text = json!({ "type": "string" });
@@ -744,4 +745,28 @@ fn a_guarded_call_follows_an_answer_of_its_own_that_could_have_refused_it() {
     }
     println!("{sum:?}");
     assert!(sum.graphs * 2 > sum.left_out && sum.wrong * 10 > sum.graphs && sum.fine * 50 > sum.graphs, "{sum:?}");
+}
+
+/// Names that look the same are an error that may be allowed, and one after which nothing is proven about the rest of a graph.
+#[test]
+fn a_lint_that_is_allowed_hides_no_call_without_approval() {
+    let edges = json!([{ "to": "done", "when": { "path": "inputs.b", "value": true } }, { "to": "d\u{43e}ne" }]);
+    let graph = json!({
+        "version": "1.0.0",
+        "tool_type": "graph",
+        "executor_id": "rye/core/runtimes/state-graph/runtime",
+        "permissions": ["rye.execute.tool.*"],
+        "config_schema": {
+            "type": "object",
+            "properties": { "b": { "type": "boolean" }, "v": { "type": "string" } },
+            "required": ["b", "v"],
+        },
+        "config": { "start": "pay", "nodes": {
+            "pay": { "action": { "item_id": "t/pay", "params": { "note": "${inputs.v}" } }, "next": edges },
+            "done": { "type": "return" },
+            "d\u{43e}ne": { "type": "return" },
+        } },
+    });
+    let errors = Stage::new().load("pay.yaml", &graph).err().unwrap();
+    assert!(errors.len() == 1 && errors[0].starts_with("G0186"), "{errors:?}");
 }
