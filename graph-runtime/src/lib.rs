@@ -191,15 +191,18 @@ macro_rules! graph {
     };
 }
 
-/// Takes the place of nothing in the module of a graph with rules, if they cannot be checked.
+/// Takes the place of nothing where a graph with rules is used, if they cannot be checked.
 #[cfg(not(feature = "schema"))]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __rules_need_schema {
     () => {
-        ::core::compile_error!(
-            "the graph or a tool of it has rules, such as `minimum` or `pattern`, which need the feature `schema` of `graph-runtime`"
-        );
+        // In a generic function: an error of the build, unless the function is not called.
+        const {
+            ::core::panic!(
+                "the graph or a tool of it has rules, such as `minimum` or `pattern`, which need the feature `schema` of `graph-runtime`"
+            )
+        }
     };
 }
 

@@ -130,10 +130,9 @@ fn module(
     let consts = constants(interface, contents);
     let types = module.types();
     let nodes = nodes::expand(&contents.nodes, interface, &contents.program);
-    let machine = module.machine();
+    let machine = module.machine(contents.has_rules);
     let watched = watch(files);
-    let rules = contents.has_rules.then(|| quote!(runtime::rules!();));
-    module.wrap(&contents.doc, quote!(#rules #contracts #consts #types #nodes #machine #watched))
+    module.wrap(&contents.doc, quote!(#contracts #consts #types #nodes #machine #watched))
 }
 
 /// Expands a replacement for the module of a file that cannot be read or verified.
@@ -271,10 +270,10 @@ impl<'g> Module<'g> {
         quote!(#inputs #output #signals #shared #state)
     }
 
-    fn machine(&self) -> TokenStream {
+    fn machine(&self, has_rules: bool) -> TokenStream {
         let machine = &self.machine;
         let actions = actions::expand(self.interface, &self.calls, self.tools);
-        let (head, bounds) = (self.head(), self.bounds());
+        let (head, bounds) = (self.head(has_rules), self.bounds());
         let (tool_caller, nested) = (actions::tool_caller(&self.calls), actions::nested(self.interface));
         let (reducers, state) = (reducers::expand(self.interface, self.tools), reducers::state(self.interface));
         let signals = signals::read(self.interface);
@@ -326,10 +325,12 @@ impl<'g> Module<'g> {
     }
 
     /// The machine's type and constructor.
-    fn head(&self) -> TokenStream {
+    fn head(&self, has_rules: bool) -> TokenStream {
         let (machine, bounds, read) = (&self.machine, self.bounds(), output::read(self.interface));
         let name = machine.to_string();
         let doc = docs(&format!("The graph `{}`, ready to run with the tools of `A`.", self.interface.id));
+        // Only a program that uses the graph needs what checks its rules.
+        let rules = has_rules.then(|| quote!(runtime::rules!();));
         quote! {
             #doc
             pub struct #machine<A> {
@@ -346,6 +347,7 @@ impl<'g> Module<'g> {
 
                 /// Binds the graph to tools that others use too: those of other runs, or the rest of the program.
                 pub fn sharing(actions: runtime::Arc<A>) -> Self {
+                    #rules
                     Self { actions }
                 }
             }
