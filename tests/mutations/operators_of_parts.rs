@@ -26,7 +26,7 @@ pub(crate) const OF_FIELDS: &[Operator] = of_fields![
     "wait": "none of its fields is optional",
     "question": "who answers, how many of them, and until when is the author's choice",
     "signal": "a rule of the schema is optional",
-    "call": "how a call is repeated, and what it may take, is the author's choice",
+    "call": "repetitions and limits of a call are the author's choice",
     "action": "a tool without required parameters takes none",
     "foreach": "the calls are made one after the other, or their results are not kept",
     "fan-out": "a limit or a policy is optional",
@@ -548,7 +548,7 @@ fn approvals<'g>(mill: &Mill<'g>) -> Vec<(Node<'g>, &'g [(TreeKey, YamlTree)])> 
 }
 
 /// The node that an approving answer leads to: the word with which a guarded call, or the session for it, follows.
-fn approving<'g>(routes: &'g [(TreeKey, YamlTree)]) -> Option<&'g YamlTree> {
+fn approving(routes: &[(TreeKey, YamlTree)]) -> Option<&YamlTree> {
     let words = ["approve", "pay", "withdraw", "true"];
     routes.iter().find(|(word, _)| words.contains(&word.name.as_str())).map(|(_, to)| to)
 }
@@ -584,7 +584,7 @@ fn secret_shown(mill: &mut Mill<'_>) {
 
 fn sink_filled(mill: &mut Mill<'_>) {
     let Some((input, _)) =
-        properties(mill).into_iter().find(|(_, schema)| get(schema, "type").and_then(text_of) == Some("string"))
+        properties(mill).iter().find(|(_, schema)| get(schema, "type").and_then(text_of) == Some("string"))
     else {
         return;
     };

@@ -56,7 +56,7 @@ impl Row {
     /// Returns how many of the mutants with diagnostics have exactly one, as a sentence.
     fn messages(&self) -> String {
         let (reported, share) = (self.reported(), percent(self.with_one, self.reported()));
-        format!("Of the {reported} mutants that are found, {} have exactly one message ({share}).\n", self.with_one)
+        format!("{} of the {reported} mutants that are found have exactly one message ({share}).\n", self.with_one)
     }
 }
 
@@ -178,7 +178,7 @@ fn parts(verdicts: &[&Verdict]) -> String {
     );
     page += &table(verdicts);
     page += &total.line("**all**", "");
-    page += "\n### What is legal\n\nThe mutants that are not wrong, and about which the compiler says nothing:\n\n\
+    page += "\n### Legal mutants\n\nThe mutants that are not wrong, and about which the compiler says nothing:\n\n\
              | mistake | mutants | it is legal because |\n|---|--:|---|\n";
     for (at, operator) in operators().enumerate() {
         let is_legal =
