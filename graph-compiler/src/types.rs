@@ -84,7 +84,7 @@ pub enum TypeKind {
 }
 
 impl TypeKind {
-    /// Returns the same kind without descriptions.
+    /// Returns the same kind without descriptions and rules, which are no part of a type in Rust.
     pub(crate) fn undescribed(&self) -> Self {
         let of_type = |ty: &Type| Type { kind: ty.kind.undescribed(), ..ty.clone() };
         match self {
@@ -94,6 +94,7 @@ impl TypeKind {
                 let field = |field: &TypedField| TypedField {
                     ty: of_type(&field.ty),
                     description: None,
+                    rules: Vec::new(),
                     name: field.name.clone(),
                     default: field.default.clone(),
                 };

@@ -488,7 +488,7 @@ super::all_machines! {
         test_any;
     }
     "rules_of_contracts" rules_of_contracts RulesOfContracts {
-        shop_capped(rules_of_contracts::ShopCapped { cents: "cents", notes: "notes" }) -> rules_of_contracts::ShopCappedResult;
+        shop_capped { cents: "cents", notes: "notes" };
     }
     "saga_with_compensation" saga_with_compensation SagaWithCompensation {
         trip_book;

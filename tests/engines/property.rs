@@ -500,7 +500,7 @@ impl Tree {
         let file = KeyFile::new(key.public(), "the key of these tests");
         write(&format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&key, SystemTime::UNIX_EPOCH));
         // Graphs may do things that are probably mistakes.
-        let lints = ["G0150", "G0151", "G0154", "G0160", "G0162", "G0165", "G0170", "G0171", "G0172"];
+        let lints = ["G0150", "G0151", "G0154", "G0160", "G0162", "G0165", "G0170", "G0171", "G0172", "G0197"];
         let levels: String = lints.iter().map(|lint| format!("{lint} = \"allow\"\n")).collect();
         write("graphs.toml", signed_text(&format!("[lints]\n{levels}")));
         write(

@@ -268,7 +268,14 @@ fn samples() -> Samples {
     ];
     samples.add("SecretsError", secrets);
     samples.add("StartError", start_errors());
-    samples.add("ResumeError", [ResumeError::Stored(stored()), ResumeError::Start(StartError::ShutDown)]);
+    samples.add(
+        "ResumeError",
+        [
+            ResumeError::Stored(stored()),
+            ResumeError::Begun { run: run(), how: "with other values of `items`".to_owned() },
+            ResumeError::Start(StartError::ShutDown),
+        ],
+    );
     samples.add("RunError", run_errors());
     samples.add(
         "OutcomeError",

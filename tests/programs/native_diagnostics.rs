@@ -271,7 +271,10 @@ fn goes_through_mistakes_to_a_program(package: &Package) {
     package.build().fails_with(&["G0102"]);
     package.graph(&[]);
     package.build().passes();
-    package.write("graphs/tools/shop/charge_card.yaml", &sign(&CONTRACT.replace("card: {", "cart: {")));
+    package.write(
+        "graphs/tools/shop/charge_card.yaml",
+        &sign(&CONTRACT.replace("card: {", "cart: {").replace("[card,", "[cart,")),
+    );
     let build = package.build();
     assert!(!build.passed, "the contract changed");
     assert!(build.messages.iter().any(|[code, ..]| code == "G0120"), "{:?}", build.messages);

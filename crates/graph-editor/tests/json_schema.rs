@@ -31,7 +31,7 @@ const OF_SHAPE: [&str; 22] = [
 ];
 
 /// The mistakes that no schema finds: the code, a part of the message, the text at the place, and the reason.
-const UNSEEN: [(&str, &str, &str, &str); 26] = [
+const UNSEEN: [(&str, &str, &str, &str); 28] = [
     ("G0038", "`timeout` is a duration, not `0s`", "", "how short a duration is that is a text"),
     ("G0030", "`max_delay` is at least as long as `delay`", "", "two values are compared"),
     ("G0031", "a graph has no field", "", "the top level is open to fields of other tools"),
@@ -45,8 +45,10 @@ const UNSEEN: [(&str, &str, &str, &str); 26] = [
     ("G0037", "the graph has no branches", "branch", "one part of a graph is compared with others"),
     ("G0110", "the default of `{input:…}`", "", "a part of a text"),
     ("G0111", "is not a namespace", "thing", "in a foreach the name is the one that `as` gives"),
+    ("G0111", "is not a namespace", "item", "in a foreach the name is the one that `as` gives"),
     ("G0120", "channel `", "", "the contract of a reducer"),
-    ("G0121", "channel `", "", "the contract of a reducer"),
+    ("G0120", "thread_directive", "", "the inputs of a thread may stand beside its own parameters"),
+    ("G0121", "thread_directive", "", "a directive has two names"),
     ("G0122", "takes", "${", "the type of what a template reads"),
     ("G0122", "takes", "inputs.", "the type of what an alternative of `||` reads"),
     ("G0121", "`shop/child` needs", "", "the inputs of what a call spawns"),

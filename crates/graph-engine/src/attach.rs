@@ -9,9 +9,9 @@ use graph_model::value::{AsView, Map, Mismatch, Value};
 
 use crate::engine::{Ended, open_waits};
 use crate::error::{ResumeError, RunError, StoredRunError};
-use crate::kind::{ErrorKind, HasKind};
 use crate::failure::ActionError;
 use crate::graph::tables;
+use crate::kind::{ErrorKind, HasKind};
 use crate::machine::{Graph, Machine};
 use crate::record::End;
 use crate::replay::{Replayed, add_up, result_of};

@@ -8,12 +8,11 @@ use graph_model::value::{Mismatch, Value};
 
 use crate::failure::Failure;
 use crate::kind::{ErrorKind, HasKind};
-use crate::machine::Machine;
+use crate::machine::{Machine, shown};
 use crate::record::{JournalError, Start};
 use crate::run_secrets::SecretsError;
 use crate::step::{too_many_nested_steps, too_many_visits};
 use crate::store::{StoreError, Wait};
-use crate::versions::shown;
 
 /// Why a runtime cannot be built.
 #[derive(Debug, thiserror::Error)]

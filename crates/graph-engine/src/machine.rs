@@ -34,12 +34,14 @@
 
 use std::fmt;
 use std::hash::Hash;
+use std::iter::once;
 use std::sync::Arc;
 
 use graph_model::name::ItemId;
 use graph_model::value::{Mismatch, Value};
 
 use crate::failure::Failure;
+use crate::graph::tables;
 
 pub use graph_model::program::{Executor, ItemType, Key, Kind, Param, Program, Tool, Verb};
 pub use graph_model::value::{AsView, View};
@@ -141,6 +143,12 @@ pub trait Machine: Send + Sync + 'static {
     fn older(&self) -> &[Arc<dyn Machine>] {
         &[]
     }
+}
+
+/// Describes a graph and its older versions: id, version and digest of each.
+pub(crate) fn shown(machine: &dyn Machine) -> String {
+    let all = once(machine.graph()).chain(machine.older().iter().map(|version| version.graph()));
+    all.map(|graph| tables(graph).shown()).collect::<Vec<_>>().join(" or ")
 }
 
 /// Says that a graph has no signal, or no interrupt, with that name.

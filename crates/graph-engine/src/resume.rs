@@ -16,7 +16,6 @@ use crate::start::EngineParts;
 use crate::status::Status;
 use crate::step::state_value;
 use crate::store::{Inbox, Lease, Store, StoreError, Wait, WaitChanges};
-use crate::versions::shown;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

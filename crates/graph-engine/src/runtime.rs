@@ -519,8 +519,7 @@ impl Runtime {
             let stop = begin.stop.clone();
             #[cfg(feature = "events")]
             let events = runtime.run_events();
-            let failed = |source| ResumeError::Store { run: run.clone(), source };
-            let older = runtime.inner.older_of(&*graph, &run).await.map_err(failed)?;
+            let older = runtime.inner.older_of(&*graph, &run).await?;
             let work = runtime.relaunch(begin, kept_version(Arc::clone(&graph) as _, older)).await?;
             let run = Run::of(graph, older, run, stop, work);
             #[cfg(feature = "events")]
@@ -555,8 +554,7 @@ impl Runtime {
         let begin = self.begin_with(run.clone(), Options::default());
         let _pass = self.inner.gate.enter(run, &begin.stop).ok_or(StartError::ShutDown)?;
         let span = run_span(run, &tables(graph.graph()).id);
-        let failed = |source| ResumeError::Store { run: run.clone(), source };
-        let older = self.inner.older_of(&graph, run).await.map_err(failed)?;
+        let older = self.inner.older_of(&graph, run).await?;
         let machine = kept_version(Arc::new(graph), older);
         match self.inner.take_up(begin, machine, &mut None).instrument(span).await? {
             Taken::Ended(ended) => Ok(ended.status),

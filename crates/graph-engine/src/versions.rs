@@ -1,11 +1,10 @@
 //! The version of a graph that a run is under, of those that a machine stands for.
 
-use std::iter::once;
 use std::sync::Arc;
 
 use graph_model::name::RunId;
 
-use crate::graph::{CompiledGraph, tables};
+use crate::graph::CompiledGraph;
 use crate::machine::Machine;
 use crate::record::Start;
 use crate::services::RuntimeServices;
@@ -24,12 +23,6 @@ pub fn version(machine: &dyn Machine, older: Option<usize>) -> &dyn Machine {
 /// As [`version`], of a machine that is kept.
 pub fn kept_version(machine: Arc<dyn Machine>, older: Option<usize>) -> Arc<dyn Machine> {
     older.map_or_else(|| Arc::clone(&machine), |at| Arc::clone(&machine.older()[at]))
-}
-
-/// Describes a graph and its older versions: id, version and digest of each.
-pub(crate) fn shown(machine: &dyn Machine) -> String {
-    let all = once(machine.graph()).chain(machine.older().iter().map(|version| version.graph()));
-    all.map(|graph| tables(graph).shown()).collect::<Vec<_>>().join(" or ")
 }
 
 impl Start {

@@ -27,7 +27,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use graph_runtime::store::{Cursor, Page, RunFilter, Within};
-use graph_runtime::{ErrorKind, HasKind, RunId, RunOutcome, Status, Store};
+use graph_runtime::{HasKind, RunId, RunOutcome, Status, Store};
 use graph_telemetry::Metrics;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use graph_runtime::{ForkRun, Pattern, RunId};
 use serde_json::json;
 
 use super::state_changes::{ChangeableRun, RunAccess, StateChangeArguments};
-use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::outcome::{CommandOutcome, CommandResult};
 
 #[derive(Args)]
 pub(crate) struct ForkArguments {

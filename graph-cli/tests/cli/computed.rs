@@ -20,7 +20,7 @@ fn error(ran: &Ran) -> String {
 fn calls(id: &str, params: &str) -> String {
     format!(
         "permissions: [rye.execute.tool.*]
-config_schema: {{ type: object, properties: {{ which: {{ type: string }} }}, required: [which] }}
+config_schema: {{ type: object, properties: {{ which: {{ type: string, x-sink: item }} }}, required: [which] }}
 config:
   start: a
   nodes:

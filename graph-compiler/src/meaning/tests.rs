@@ -364,6 +364,7 @@ fn the_digest_of_a_contract_has_what_the_program_sees() {
         ty: Type::of(kind),
         default: None,
         description: Some("A field.".to_owned()),
+        rules: vec!["minLength: 1".to_owned()],
     };
     let digest = |change: &dyn Fn(&mut TypedTool)| {
         let mut tool = TypedTool {
@@ -380,6 +381,7 @@ fn the_digest_of_a_contract_has_what_the_program_sees() {
             description: None,
             params: Some(vec![field("cents", TypeKind::Integer)]),
             result: Type::of(TypeKind::Object(vec![field("receipt", TypeKind::String)])),
+            rules: Default::default(),
         };
         change(&mut tool);
         tool.contract_digest()
@@ -388,6 +390,7 @@ fn the_digest_of_a_contract_has_what_the_program_sees() {
     let described = digest(&|tool| {
         tool.description = Some("Charges a card.".to_owned());
         tool.params.as_mut().unwrap()[0].description = None;
+        tool.params.as_mut().unwrap()[0].rules = Vec::new();
     });
     assert_eq!(own, described);
     let changes: [&dyn Fn(&mut TypedTool); 8] = [

@@ -73,7 +73,10 @@ impl Doors {
             json!({ "call": { "action": action, "next": "done" }, "done": { "type": "return" } })
         };
         write("node.yaml", &graph(&any, &call("t/ruled")));
-        write("computed.yaml", &graph(&any, &call("t/${inputs.which}")));
+        let mut chosen = any.clone();
+        chosen["properties"]["which"] = json!({ "type": "string", "x-sink": "item" });
+        chosen["required"] = json!(["which"]);
+        write("computed.yaml", &graph(&chosen, &call("t/${inputs.which}")));
         write("program.yaml", &graph(&any, &call("t/program")));
         write("nested.yaml", &graph(&any, &call("g/inner")));
         let over = json!({

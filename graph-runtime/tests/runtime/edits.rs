@@ -538,7 +538,7 @@ async fn an_edit_is_there_or_not_when_the_store_fails() {
         let (graph, _) = machine(&TWO);
         let failing = runtime(failing(&store, 0, is_made));
         let error = failing.edit(&graph, &id("run"), edit(json!({"n": 1}), json!({"sum": 1}))).await.unwrap_err();
-        assert_eq!(text(&error), "the store failed: the power went out");
+        assert_eq!(error.to_string(), "the store failed: the power went out");
         let runtime = runtime(store.clone());
         let count = if is_made { 4 } else { 3 };
         assert_eq!(records(&store).await.len(), count);

@@ -10,7 +10,7 @@ use graph_runtime::versions::to_json;
 use graph_runtime::{
     ActionError, Builder, CancelToken, Graph, Machine as _, Map, MemoryStore, NamedSignal, Options, OutcomeError,
     ResumeAll, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey, Single, StartError, Status, StepOnce,
-    Store, Value, VersionError, Versions, WorkerError, WorkerOptions, audit, audit_tree,
+    Store, StoredRunError, Value, VersionError, Versions, WorkerError, WorkerOptions, audit, audit_tree,
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -418,7 +418,7 @@ async fn the_version_of_the_outermost_run_chooses_the_graphs_inside_it() {
         assert_eq!(proven.len(), 2);
         let without = Versions::of(other.clone()).and([&new, &old][number].clone()).unwrap();
         let error = runtime.outcome(&without, run).await.unwrap_err();
-        assert!(matches!(error, OutcomeError::AnotherGraph { .. }), "{error}");
+        assert!(matches!(error, OutcomeError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
     }
 }
 
@@ -581,9 +581,9 @@ async fn a_start_that_repeats_its_id_attaches_to_the_run() {
     assert!(began(disk.find(&id("order-2")).await.unwrap(), &new).await.1);
     // A version that is not there, and another graph.
     let error = here.start_or_attach(id("order-0"), new.clone(), order("acts", "tok_1")).await.unwrap_err();
-    assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
+    assert!(matches!(error, ResumeError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
     let error = here.start_or_attach(id("order-0"), around(0), Map::new()).await.unwrap_err();
-    assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
+    assert!(matches!(error, ResumeError::Stored(StoredRunError::AnotherGraph { .. })), "{error}");
     // A run is attached to only where it could start.
     let poor: Builder = Runtime::builder().store(disk.clone()).sign_with(SecretKey::from_seed(&KEY));
     let poor = poor.encrypt_with(encryption_key()).build().unwrap();
@@ -654,6 +654,6 @@ async fn a_run_that_did_not_begin_at_the_start_is_not_attached_to() {
     let filter = RunFilter { within: Within::Run(id("run")), ..RunFilter::default() };
     let inner = outer.runtime.runs(&filter, &graph_runtime::store::Page::default()).await.unwrap().runs[0].run.clone();
     let error = outer.runtime.start_or_attach(inner, version(0), inputs("acts")).await.unwrap_err();
-    assert!(matches!(error, ResumeError::Nested { .. }), "{error}");
+    assert!(matches!(error, ResumeError::Stored(StoredRunError::Inside { .. })), "{error}");
     assert_eq!(store.find(run).await.unwrap().status, Status::Waiting);
 }

@@ -148,7 +148,6 @@ async fn threads_are_started_in_parallel_and_waited_for(bed: TestBed) {
 async fn a_thread_that_cannot_be_started_says_why(bed: TestBed) {
     for (params, expected) in [
         ("directive_name: \"${state.none}\"", "no agent follows the directive `workflows/none`"),
-        ("inputs: {}", "`directive_name` is the id of a directive"),
         ("directive_name: \"${state.review}\", inputs: {}", "the inputs do not fit the graph `shop/review`"),
         ("directive_name: \"${state.review}\", async_exec: 1", "`async_exec` is true or false"),
         (
@@ -170,8 +169,13 @@ async fn a_thread_that_cannot_be_started_says_why(bed: TestBed) {
         let error = run(&bed, &Tree::new(), &scripted(), &nodes).await.unwrap_err();
         assert!(error.contains(expected), "{params}: {error}");
     }
-    // Two agents follow one directive.
+    // Without a directive, it is refused before a run.
     let tree = Tree::new();
+    let nodes = "    first: { action: { item_id: rye/agent/threads/thread_directive, params: { inputs: {} } }, next: end }\n    end: { type: return }\n";
+    tree.write("graphs/shop/lead.yaml", &graph(nodes));
+    let error = tree.library().graph(&tree.path("graphs/shop/lead.yaml")).err().unwrap().to_string();
+    assert!(error.contains("needs the parameter `directive_name`"), "{error}");
+    // Two agents follow one directive.
     let review = tree.read("graphs/tools/shop/review.yaml");
     tree.write("graphs/tools/shop/second.yaml", &review);
     let nodes = "    first: { action: { item_id: rye/agent/threads/thread_directive, params: { directive_name: \"${state.review}\", inputs: { fixes: [] } } }, next: end }\n    end: { type: return }\n";

@@ -14,7 +14,11 @@ use graph_runtime::{
 use graph_signing::{ItemKind, sign};
 use rusqlite::Connection;
 use serde_json::json;
-use service::graphs::invoice::{self, Actions};
+use service::graphs::invoice;
+use service::graphs::tools::{
+    shop_release::Tool as _, shop_remind::Tool as _, shop_reserve::Tool as _, shop_ship::Tool as _,
+    shop_withdraw::Tool as _, shop_write_invoice::Tool as _,
+};
 use service::shop::Shop;
 use service::{Service, http};
 use tokio::net::TcpListener;
