@@ -6,7 +6,7 @@ use clap::Args;
 use graph_model::digest::Digest;
 use graph_model::timestamp;
 use graph_runtime::record::Status;
-use graph_runtime::store::{Page, RunFilter, RunPage, RunSummary, StoreError};
+use graph_runtime::store::{RunFilter, RunSummary, all_runs};
 use graph_runtime::{RunId, Store};
 use serde_json::json;
 
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &RunsArguments) -> CommandResult {
         let store = stored::open(&arguments.store, Access::Read).await?;
         let runs = match &arguments.run {
             Some(run) => vec![store.find(run).await?],
-            None => read_all(&store, &filter).await?,
+            None => all_runs(&store, &filter).await?,
         };
         Ok::<_, crate::outcome::Error>(runs)
     })?;
@@ -66,19 +66,6 @@ pub(crate) fn run(arguments: &RunsArguments) -> CommandResult {
     let rows: Vec<[String; 6]> = std::iter::once(head).chain(runs.iter().map(row)).collect();
     output::write_table(&rows, 6);
     Ok(CommandOutcome::Well)
-}
-
-/// Reads the runs that pass the filter, a page at a time, because a store may hold very many others.
-async fn read_all(store: &impl Store, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
-    let (mut page, mut all) = (Page { size: 1000, after: None }, Vec::new());
-    loop {
-        let RunPage { runs, next } = store.runs(filter, &page).await?;
-        all.extend(runs);
-        match next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(all),
-        }
-    }
 }
 
 fn row(run: &RunSummary) -> [String; 6] {

@@ -56,29 +56,59 @@ const OF_DECLARATIONS: [DiagnosticCode; 6] =
 
 /// Leaves out diagnostics that follow from other mistakes. The first `of_reading` diagnostics are those of reading the file.
 pub(super) fn leave_out(definition: &Definition, of_reading: usize, diagnostics: &mut Diagnostics) {
-    let is_own = |one: &Diagnostic| one.place.source.path == definition.source().path;
-    let errors: Vec<(DiagnosticCode, Option<usize>)> = diagnostics
-        .iter()
-        // A lint may be allowed: then nothing else would refuse the graph.
-        .filter(|one| one.severity == Severity::Error && one.code.lint.is_none() && is_own(one))
-        .map(|one| (one.code, node_at(definition, one)))
-        .collect();
-    let is_torn = errors.iter().any(|(code, _)| code.is_of_parts());
-    let is_unclear = definition.is_complete && !definition.is_well_formed && definition.broken.is_empty();
-    let follows = |one: &Diagnostic| {
-        let Some(span) = one.place.span.as_ref().filter(|_| is_own(one)) else { return false };
-        let node = node_at(definition, one);
-        OF_BROKEN.contains(&one.code) && definition.broken.iter().any(|part| part.contains(&span.start))
-            || is_torn && PROOFS.contains(&one.code)
-            || is_unclear && OF_DECLARATIONS.contains(&one.code)
-            || FOLLOWS.iter().any(|(cause, reach, effects)| {
-                let causes = |(code, at): &(DiagnosticCode, Option<usize>)| {
-                    code == cause && (*reach == Reach::Graph || node.is_some() && *at == node)
-                };
-                effects.contains(&one.code) && errors.iter().any(causes)
-            })
-    };
-    diagnostics.retain_since(of_reading, |one| !follows(one));
+    let mistakes = Mistakes::new(definition, diagnostics);
+    diagnostics.retain_since(of_reading, |one| !mistakes.explain(one));
+}
+
+/// The mistakes in a graph that others may follow from.
+struct Mistakes<'d> {
+    definition: &'d Definition,
+    /// Each with the index of its node.
+    errors: Vec<(DiagnosticCode, Option<usize>)>,
+    /// Whether its parts do not fit together.
+    is_torn: bool,
+    /// Whether a part of `config` that declares names could not be read.
+    is_unclear: bool,
+}
+
+impl<'d> Mistakes<'d> {
+    fn new(definition: &'d Definition, diagnostics: &Diagnostics) -> Self {
+        let mut errors = Vec::new();
+        for one in diagnostics.iter().filter(|one| is_own(definition, one)) {
+            // A lint may be allowed: then nothing else would refuse the graph.
+            if one.severity == Severity::Error && one.code.lint.is_none() {
+                errors.push((one.code, node_at(definition, one)));
+            }
+        }
+        let is_torn = errors.iter().any(|(code, _)| code.is_of_parts());
+        let is_unclear = definition.is_complete && !definition.is_well_formed && definition.broken.is_empty();
+        Self { definition, errors, is_torn, is_unclear }
+    }
+
+    /// Whether a diagnostic follows from one of these mistakes.
+    fn explain(&self, one: &Diagnostic) -> bool {
+        let Some(span) = one.place.span.as_ref().filter(|_| is_own(self.definition, one)) else { return false };
+        if self.is_torn && PROOFS.contains(&one.code) || self.is_unclear && OF_DECLARATIONS.contains(&one.code) {
+            return true;
+        }
+        if OF_BROKEN.contains(&one.code) && self.definition.broken.iter().any(|part| part.contains(&span.start)) {
+            return true;
+        }
+        let node = node_at(self.definition, one);
+        for (cause, reach, effects) in FOLLOWS {
+            let mut causes = self.errors.iter().filter(|(code, _)| code == cause);
+            if effects.contains(&one.code)
+                && causes.any(|(_, at)| *reach == Reach::Graph || node.is_some() && *at == node)
+            {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn is_own(definition: &Definition, one: &Diagnostic) -> bool {
+    one.place.source.path == definition.source().path
 }
 
 /// Returns the index of the node that a diagnostic is about: the last one that begins before its place.
@@ -90,4 +120,15 @@ fn node_at(definition: &Definition, one: &Diagnostic) -> Option<usize> {
         _ => &definition.nodes,
     };
     nodes.partition_point(|node| node.name.span.start <= at).checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a graph could allow a lint, and nothing would say what follows from it.
+    #[test]
+    fn no_cause_is_a_lint() {
+        assert!(FOLLOWS.iter().all(|(cause, ..)| cause.lint.is_none()));
+    }
 }

@@ -9,17 +9,16 @@ use graph_model::capability::Capability;
 use graph_model::path::{Path, Root};
 use graph_model::program::{ItemType, Verb};
 
-use super::permissions::may_grant;
-use super::sinks::{constants, is_declared};
+use super::permissions::{is_wild, may_grant};
+use super::sinks::{is_declared, type_of};
 use crate::analysis::Analysis;
-use crate::analysis::calls::{Caller, Need, need, task_of};
+use crate::analysis::calls::{Need, need, task_of};
 use crate::analysis::reads::Site;
 use crate::types::TypeKind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (caller, call) in analysis.model.calls() {
-        // The data of an event has no texts of others that an id could be made of.
-        let (Caller::Node(..), (node, site)) = (caller, caller.site()) else { continue };
+        let (node, site) = caller.site();
         let Some((name, parameter)) = name_of(analysis, call) else { continue };
         name.templates(&mut |term, template, text| {
             for expression in template.expressions() {
@@ -36,7 +35,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 };
                 diagnostics
                     .lint(code::CHOSEN_ITEM, analysis.model.place(&span), message)
-                    .label(format!("this is {}", analysis.type_env().type_of_path(node, site, path).not_null()))
+                    .label(format!("this is {}", type_of(analysis, node, site, path).not_null()))
                     .help(format!("give it an `enum` of the names, or list in `permissions` each of them{input}"));
             }
         });
@@ -50,17 +49,15 @@ fn name_of<'d>(analysis: &Analysis<'_>, call: &'d CallDefinition) -> Option<(&'d
         (_, Some(task)) => (task.named?, format!("{}.", Capability::new(Verb::Execute, ItemType::Tool, None))),
         _ => return None,
     };
-    let is_wild = |pattern: &str| pattern.contains(['*', '?', '[']);
     let mut permissions = analysis.model.permissions().map(|pattern| &pattern.value);
-    permissions.any(|pattern| is_wild(pattern.as_str()) && may_grant(pattern, &beginning)).then_some(named)
+    permissions.any(|pattern| is_wild(pattern) && may_grant(pattern, &beginning)).then_some(named)
 }
 
 /// Whether the text at a path can be any, and the author of the graph does not choose it.
 fn is_open(analysis: &Analysis<'_>, node: usize, site: Site, path: &Path) -> bool {
-    let is_vouched_for = path.root == Root::Inputs && is_declared(analysis, path, Sink::Item);
-    if path.root == Root::Now || is_vouched_for || constants(analysis, node, site, path).is_some() {
+    if path.root == Root::Inputs && is_declared(analysis, path, Sink::Item) {
         return false;
     }
-    let ty = analysis.type_env().type_of_path(node, site, path);
+    let ty = type_of(analysis, node, site, path);
     matches!(ty.kind, TypeKind::String | TypeKind::Any) && ty.words().is_none()
 }

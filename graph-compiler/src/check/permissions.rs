@@ -34,8 +34,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     };
     // There may be many calls and many permissions, and most of them name one tool.
     let exact: HashSet<&str> = analysis.model.permissions().map(|pattern| pattern.value.as_str()).collect();
-    let is_wild = |pattern: &&Spanned<Pattern>| pattern.value.as_str().contains(['*', '?', '[']);
-    let wild: Vec<&Spanned<Pattern>> = analysis.model.permissions().filter(is_wild).collect();
+    let wild: Vec<&Spanned<Pattern>> = analysis.model.permissions().filter(|pattern| is_wild(&pattern.value)).collect();
     for (caller, call) in analysis.model.calls() {
         let (needed, added, covered) = match need(call) {
             Need::Nothing => continue,
@@ -241,6 +240,11 @@ fn addition(text: &str, permissions: &Spanned<Vec<Spanned<Pattern>>>, added: &st
         format!("\n{}- {added}", " ".repeat(line[..dash].chars().count()))
     };
     Some(Fix { span: last.end..last.end, text, is_certain: false })
+}
+
+/// Whether a pattern may grant more than one capability.
+pub(super) fn is_wild(pattern: &Pattern) -> bool {
+    pattern.as_str().contains(['*', '?', '['])
 }
 
 /// Whether a pattern could grant a capability that begins with `beginning`. The whole capability is known only at each call.

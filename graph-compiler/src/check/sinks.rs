@@ -200,14 +200,7 @@ impl SinkCheck<'_, '_> {
     }
 
     pub(super) fn type_of(&self, path: &Path) -> Type {
-        match path.root {
-            // The time contains no letters except `T` and `Z`.
-            Root::Now => Type::of(TypeKind::Integer),
-            // The author wrote all values that can occur here.
-            _ if constants(self.analysis, self.node, self.site, path).is_some() => Type::never(),
-            Root::Local if self.site == Site::Hook => of_event(path),
-            _ => self.analysis.type_env().type_of_path(self.node, self.site, path),
-        }
+        type_of(self.analysis, self.node, self.site, path)
     }
 
     fn report(
@@ -340,6 +333,18 @@ impl SinkCheck<'_, '_> {
         let short = variable_name(&last_name(path));
         let is_taken = TAKEN.contains(&short.as_str()) || env.iter().any(|(key, _)| key.value == short);
         (if is_taken { variable_name(&path.to_string()) } else { short }, false)
+    }
+}
+
+/// Returns the type of the texts at a path that somebody else than the author of the graph may choose.
+pub(super) fn type_of(analysis: &Analysis<'_>, node: usize, site: Site, path: &Path) -> Type {
+    match path.root {
+        // The time contains no letters except `T` and `Z`.
+        Root::Now => Type::of(TypeKind::Integer),
+        // The author wrote all values that can occur here.
+        _ if constants(analysis, node, site, path).is_some() => Type::never(),
+        Root::Local if site == Site::Hook => of_event(path),
+        _ => analysis.type_env().type_of_path(node, site, path),
     }
 }
 

@@ -336,7 +336,7 @@ pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> StoreFuture<'a, T> {
 ///
 /// If they cannot be listed.
 pub async fn all_runs<S: Store + ?Sized>(store: &S, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
-    let (mut page, mut all) = (Page::default(), Vec::new());
+    let (mut page, mut all) = (Page { size: 1000, after: None }, Vec::new());
     loop {
         let RunPage { runs, next } = store.runs(filter, &page).await?;
         all.extend(runs);
