@@ -156,14 +156,16 @@ impl ParameterCheck<'_, '_> {
         if unknown.is_empty() {
             self.report_needed(&missing, place, whose, diagnostics);
         } else {
-            self.report_unknown(&unknown, &missing, fields, whose, diagnostics);
+            self.report_unknown(&unknown, &given, &missing, fields, whose, diagnostics);
         }
     }
 
-    /// Reports the parameters of a call that its tool does not take. Each may be meant for one that is missing.
+    /// Reports the parameters of a call that its tool does not take. Each may be meant for one that is not among those `given`,
+    /// which are sorted.
     fn report_unknown(
         &self,
         unknown: &[&Spanned<String>],
+        given: &[&str],
         missing: &[&TypedField],
         fields: &[TypedField],
         whose: &dyn Display,
@@ -177,13 +179,11 @@ impl ParameterCheck<'_, '_> {
         for other in others {
             diagnostic.related(self.analysis.model.place(&other.span), format!("unknown {}", self.part));
         }
-        let left = match missing {
-            [] => fields.iter().map(|field| field.name.as_str()).collect::<Vec<_>>(),
-            _ => missing.iter().map(|field| field.name.as_str()).collect(),
-        };
-        diagnostic.suggest(&first.value, left);
+        diagnostic.suggest(&first.value, missing.iter().map(|field| field.name.as_str()));
         if diagnostic.help.is_none() {
-            diagnostic.suggest(&first.value, fields.iter().map(|field| field.name.as_str()));
+            let is_given = |field: &&TypedField| given.binary_search(&field.name.as_str()).is_ok();
+            diagnostic
+                .suggest(&first.value, fields.iter().filter(|field| !is_given(field)).map(|field| field.name.as_str()));
         }
         let is_meant =
             |field: &&&TypedField| unknown.iter().any(|key| nearest(&key.value, [field.name.as_str()]).is_some());

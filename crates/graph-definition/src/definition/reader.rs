@@ -35,6 +35,11 @@ pub(super) struct Fields<'t> {
 }
 
 impl<'t> Fields<'t> {
+    /// Those of `known` that are not there: what another field may have been meant for.
+    fn absent<'k>(&self, known: &[&'k str]) -> impl Iterator<Item = &'k str> {
+        known.iter().copied().filter(|name| !self.entries.iter().any(|(key, _)| key.name == *name))
+    }
+
     /// Returns the value of a field; a field without a value counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<&'t YamlTree> {
         let (_, value) = self.entries.iter().find(|(key, _)| key.name == name)?;
@@ -292,7 +297,7 @@ impl DefinitionReader<'_> {
         let is_unknown = |key: &TreeKey| !known.contains(&key.name.as_str()) && !reported.contains(&key.name.as_str());
         let mut found = false;
         for (key, _) in fields.entries.iter().filter(|(key, _)| is_unknown(key)) {
-            self.unknown_field(key, whose, known);
+            self.unknown_field(key, whose, known, fields);
             found = true;
         }
         found
@@ -302,7 +307,7 @@ impl DefinitionReader<'_> {
     pub(super) fn slips(&mut self, fields: &Fields<'_>, whose: &str, known: &[&str]) {
         for (key, _) in fields.entries {
             if !known.contains(&key.name.as_str()) && nearest(&key.name, known.iter().copied()).is_some() {
-                self.unknown_field(key, whose, known);
+                self.unknown_field(key, whose, known, fields);
             }
         }
     }
@@ -313,16 +318,19 @@ impl DefinitionReader<'_> {
             !missing.contains(&key.name.as_str()) && nearest(&key.name, missing.iter().copied()).is_some()
         };
         let slip = fields.entries.iter().map(|(key, _)| key).find(is_slip);
-        slip.iter().for_each(|key| self.unknown_field(key, whose, missing));
+        slip.iter().for_each(|key| self.unknown_field(key, whose, missing, fields));
         slip.is_some()
     }
 
     /// Reports an unknown field once: both the search for a missing field and the check for unknown fields may find it.
-    pub(super) fn unknown_field(&mut self, key: &TreeKey, whose: &str, known: &[&str]) {
+    pub(super) fn unknown_field(&mut self, key: &TreeKey, whose: &str, known: &[&str], beside: &Fields<'_>) {
         let place = SourcePlace::new(self.source, key.span.clone());
         let message = format!("{whose} has no field `{}`", key.name);
         let Some(diagnostic) = self.diagnostics.error_once(code::UNKNOWN_FIELD, place, message) else { return };
-        diagnostic.label("unknown field").suggest(&key.name, known.iter().copied());
+        diagnostic.label("unknown field").suggest(&key.name, beside.absent(known));
+        if let (None, Some(name)) = (&diagnostic.help, nearest(&key.name, known.iter().copied())) {
+            diagnostic.help(format!("remove it: `{name}` is there already"));
+        }
         if let Some((_, name)) = OTHER_NAMES.iter().find(|(other, name)| *other == key.name && known.contains(name)) {
             diagnostic.help(format!("did you mean `{name}`?")).fix(*name, false);
         }
