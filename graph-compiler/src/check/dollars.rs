@@ -124,12 +124,12 @@ impl TextPlace<'_, '_> {
             }
         };
         for (open, close) in BRACKETS {
-            add(open, close, &|inside| self.path(inside).or_else(|| self.name(inside)));
+            add(open, close, &|inside| self.paths(inside).or_else(|| self.name(inside)));
         }
         // A single word may mean anything, but a path with several parts is not there by chance, nor is a text that is nothing
         // but the name of an element.
         let is_element = |inside: &str| inside.len() + 2 == text.len() && self.locals.contains(&inside);
-        add("{", "}", &|inside| self.path(inside).or_else(|| is_element(inside).then(|| inside.to_owned())));
+        add("{", "}", &|inside| self.paths(inside).or_else(|| is_element(inside).then(|| inside.to_owned())));
         found
     }
 
@@ -150,6 +150,12 @@ impl TextPlace<'_, '_> {
     fn bare(&self, text: &str) -> Option<MeantTemplate> {
         let path = self.path(text).filter(|_| self.is_there(text))?;
         Some(MeantTemplate { range: 0..text.len(), path })
+    }
+
+    /// Returns the words as paths with parts, each of which falls back on the next, if they are such.
+    fn paths(&self, words: &str) -> Option<String> {
+        let paths: Option<Vec<String>> = words.split("||").map(|path| self.path(path.trim())).collect();
+        paths.map(|paths| paths.join(" || "))
     }
 
     /// Returns the words as a path with parts, if they are one.

@@ -22,6 +22,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         }
         let Some(task) = analysis.model.task(call) else { continue };
         check_thread(analysis, call, diagnostics);
+        check_directive(analysis, &task, diagnostics);
         let target = task.name.as_ref().and_then(|name| analysis.model.started(name));
         if let Some(name) = &task.name {
             check_target(analysis, name, target, diagnostics);
@@ -51,6 +52,21 @@ fn check_thread(analysis: &Analysis<'_>, call: &CallDefinition, diagnostics: &mu
     if !has("directive_name") && !has("directive") {
         let message = format!("{} needs the parameter `directive_name`", call.shown());
         diagnostics.error(code::MISSING_PARAMETER, analysis.model.place(&call.item.span), message);
+    }
+}
+
+/// Reports what stands where a thread names its directive, and can be no name. The schema of the tool takes it for an input of the agent.
+fn check_directive(analysis: &Analysis<'_>, task: &TaskCall<'_>, diagnostics: &mut Diagnostics) {
+    let Some((term, parameter @ ("directive_name" | "directive"))) = task.named else { return };
+    let is_no_text = match &term.kind {
+        TermKind::Literal(value) => !value.is_string(),
+        TermKind::List(_) | TermKind::Object(_) => true,
+        TermKind::Template { .. } | TermKind::Unreadable => false,
+    };
+    if is_no_text {
+        let message = format!("`{parameter}` is always refused: it is the id of a directive");
+        let diagnostic = diagnostics.lint(code::REFUSED_LITERAL, analysis.model.place(&term.span), message);
+        diagnostic.help("write an id, as `work/research`");
     }
 }
 
