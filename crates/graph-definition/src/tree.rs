@@ -104,6 +104,11 @@ impl YamlFile {
 }
 
 impl YamlTree {
+    /// Whether it is a text with a template in it.
+    pub(crate) fn has_template(&self) -> bool {
+        matches!(&self.node, TreeNode::String(text) if text.contains("${"))
+    }
+
     /// Returns the value without places.
     pub fn to_value(&self) -> Value {
         match &self.node {

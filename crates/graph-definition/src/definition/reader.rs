@@ -149,7 +149,12 @@ impl DefinitionReader<'_> {
         match &tree.node {
             TreeNode::Number(number) if number.is_i64() => number.as_i64(),
             _ => {
-                self.wrong_shape(tree, what, "an integer");
+                let found = self.wrong_shape(tree, what, "an integer");
+                if tree.has_template() {
+                    found.help(
+                        "write the number, which is the same for each run; let a condition decide where a value does",
+                    );
+                }
                 None
             }
         }
