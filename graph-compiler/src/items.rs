@@ -89,6 +89,8 @@ pub struct TaskItem {
     pub levels: Option<u32>,
     /// The limits in its contract, if it is an agent.
     pub limits: Option<AgentLimits>,
+    /// The type of its answers, if it is an agent whose contract says that.
+    pub answer: Option<Type>,
 }
 
 /// A tool or graph that a computed id may name.

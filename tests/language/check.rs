@@ -46,15 +46,15 @@ const OF_THE_FILE: [(&str, &str); 18] = [
 ];
 
 /// The fixtures, and the tree in which they are compiled.
-pub struct Fixtures {
-    pub tree: Tree,
+pub(crate) struct Fixtures {
+    pub(crate) tree: Tree,
     project: Project,
     /// Every file below `tests/check`, relative to it.
     files: Vec<String>,
 }
 
 impl Fixtures {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let tree = Tree::new();
         trust_a_clerk(&tree);
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check");
@@ -68,11 +68,11 @@ impl Fixtures {
         Self { tree, project, files }
     }
 
-    pub fn graphs(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn graphs(&self) -> impl Iterator<Item = &String> {
         self.files.iter().filter(|name| !name.contains('/'))
     }
 
-    pub fn compile(&self, name: &str) -> Compilation {
+    pub(crate) fn compile(&self, name: &str) -> Compilation {
         self.project.compile(&self.tree.path(name))
     }
 

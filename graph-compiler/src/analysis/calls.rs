@@ -105,6 +105,17 @@ pub(crate) const ORCHESTRATOR: &str = "rye/agent/threads/orchestrator";
 pub(crate) const OF_THREADS: [&str; 5] = ["directive_name", "directive", "inputs", "limit_overrides", "async_exec"];
 pub(crate) const ADDED: &str = "parent_";
 
+/// Returns whether a call of the tool for threads waits for its thread; `None` if that is known only at each call.
+pub(crate) fn waits_for_thread(call: &CallDefinition) -> Option<bool> {
+    let TermKind::Object(params) = &call.params.kind else { return None };
+    let Some((_, term)) = params.iter().find(|(key, _)| key.value == "async_exec") else { return Some(true) };
+    match term.literal()? {
+        Value::Bool(is_async) => Some(!is_async),
+        Value::Null => Some(true),
+        _ => None,
+    }
+}
+
 /// Whether a tool starts agents as tasks.
 pub(crate) fn begins_task(id: &ItemId) -> bool {
     matches!(id.as_str(), SPAWN | THREAD_DIRECTIVE)

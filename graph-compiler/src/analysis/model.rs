@@ -17,12 +17,12 @@ use graph_model::reducer::Keep;
 use graph_model::template::Template;
 use graph_model::value::Value;
 
-use super::calls::{CalledTool, Caller, Need, StartedTask, TaskCall, calls, need, task_of, tool_key};
+use super::calls::{CalledTool, Caller, Need, StartedTask, TaskCall, calls, need, task_of, tool_key, waits_for_thread};
 use super::components::cyclic;
 use super::edges::{Onward, edges, followed, onward};
 use super::provided::or_failure;
 use super::reads::{PathRead, Site, reads};
-use crate::items::{InnerKey, InnerKeys, Items, TaskTarget};
+use crate::items::{InnerKey, InnerKeys, Items, TaskItem, TaskTarget};
 use crate::types::{Type, TypeKind, TypedField};
 
 /// A definition whose names are resolved.
@@ -338,13 +338,42 @@ impl<'d> Model<'d> {
         };
         let result = match self.is_other_tool(&action.call) {
             true => Cow::Owned(Type::any()),
-            false => Cow::Borrowed(&self.tool(&action.call).result),
+            false => match self.result_of_thread(&action.call) {
+                Some(result) => Cow::Owned(result),
+                None => Cow::Borrowed(&self.tool(&action.call).result),
+            },
         };
         match site {
             Site::Params | Site::Output | Site::Over | Site::Item | Site::Until | Site::Payload | Site::Hook => None,
             Site::Next if self.may_skip_assign(node) => Some(Cow::Owned(or_failure(&result))),
             Site::Assign(_) | Site::Next => Some(result),
         }
+    }
+
+    /// Returns the type of what the runtime's tool for threads yields, if the call waits for an agent whose answers have a known type.
+    fn result_of_thread(&self, call: &CallDefinition) -> Option<Type> {
+        let task = task_of(call).filter(|_| self.is_of_runtime(call) && waits_for_thread(call) == Some(true))?;
+        let Some(TaskTarget::Found(TaskItem { answer: Some(answer), .. })) = self.started(task.name.as_ref()?) else {
+            return None;
+        };
+        let field = |name: &str, ty: Type| TypedField {
+            name: name.to_owned(),
+            ty,
+            default: None,
+            description: None,
+            rules: Vec::new(),
+        };
+        let text = || Type::of(TypeKind::String);
+        let cost = ["turns", "tokens", "micros"].map(|name| field(name, Type::of(TypeKind::Integer)));
+        let fields = vec![
+            field("thread_id", text()),
+            field("directive", text()),
+            field("status", text()),
+            field("outputs", answer.clone()),
+            field("output", answer.clone()),
+            field("cost", Type::of(TypeKind::Object(cost.into()))),
+        ];
+        Some(Type::of(TypeKind::Object(fields)))
     }
 
     /// Whether a call gives several parameters, and none of them is one of its tool: the author means another tool.

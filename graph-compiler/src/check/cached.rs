@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use graph_definition::definition::{CallDefinition, NodeDefinition, TermKind};
+use graph_definition::definition::{CallDefinition, NodeDefinition};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::digest::Digest;
 use graph_model::program::{Executor, INTERNAL, THREAD_DIRECTIVE};
-use graph_model::value::Value;
 
 use super::index;
 use crate::analysis::Analysis;
+use crate::analysis::calls::waits_for_thread;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (node, call) in cached(analysis) {
@@ -25,7 +25,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 let reason = format!("it does something with {}, which may have changed by then", call.shown());
                 (reason, "remove it")
             }
-            Executor::Program if id == THREAD_DIRECTIVE && !is_async(call) => continue,
+            Executor::Program if id == THREAD_DIRECTIVE && waits_for_thread(call) != Some(false) => continue,
             Executor::Program if id == THREAD_DIRECTIVE => {
                 let reason = format!("{} does not wait for the thread that it begins", call.shown());
                 (reason, "remove it, or `async_exec`")
@@ -46,13 +46,6 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             )
             .help(help);
     }
-}
-
-/// Whether a call begins a thread and says that it does not wait for it. A computed value is known only at each call.
-fn is_async(call: &CallDefinition) -> bool {
-    let TermKind::Object(params) = &call.params.kind else { return false };
-    let given = params.iter().find(|(key, _)| key.value == "async_exec").and_then(|(_, term)| term.literal());
-    given.is_some_and(|given| given == Value::Bool(true))
 }
 
 /// Returns the digests of the contracts of the tools whose results are cached, by the tools' indices.

@@ -114,6 +114,7 @@ impl Project {
             let reason = "some of its inputs are sinks or guarded, and only the author of a graph may choose them";
             return TaskTarget::Refused(reason.to_owned());
         }
+        let agent = contract.filter(|contract| contract.agent().is_some());
         TaskTarget::Found(TaskItem {
             id: id.clone(),
             file: display_name(&self.package, path),
@@ -122,6 +123,7 @@ impl Project {
             needs: self.needs(path),
             levels: self.levels_inside(path, &mut BTreeMap::new()),
             limits: contract.and_then(Contract::agent).map(|agent| agent.limits.clone()),
+            answer: agent.and_then(|agent| agent.result.as_ref()).map(Type::of_schema),
         })
     }
 
@@ -141,6 +143,7 @@ impl Project {
             needs: Vec::new(),
             levels: Some(0),
             limits: None,
+            answer: None,
         })
     }
 
