@@ -1,11 +1,10 @@
 //! The element of a list is read only in the branch that belongs to it, and the list of a fan-out is a list.
 
-use graph_definition::definition::{NodeKind, RouteDefinition};
+use graph_definition::definition::{NodeDefinition, NodeKind, RouteDefinition};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::path::Root;
 
 use crate::analysis::Analysis;
-use crate::analysis::branches::BranchFrame;
 use crate::analysis::reads::Site;
 use crate::types::TypeKind;
 
@@ -25,8 +24,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                     .label(format!("this is {shown}"))
                     .help("write a list, or a template that yields one: `over: \"${state.items}\"`");
             }
-            check_name(analysis, at, &each.name.value, diagnostics);
         }
+        check_names(analysis, at, node, diagnostics);
     }
     if !model.is_whole() || !branches.faults().is_empty() {
         return;
@@ -53,19 +52,25 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     });
 }
 
-/// Checks that the name of an element hides no other that is known in its branches.
-fn check_name(analysis: &Analysis<'_>, fan: usize, name: &str, diagnostics: &mut Diagnostics) {
+/// Checks that the names of a node's items and elements hide no element that is known there.
+fn check_names(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diagnostics: &mut Diagnostics) {
     let (model, branches) = (&analysis.model, analysis.flow.branches());
-    for (at, node) in model.definition.nodes.iter().enumerate() {
-        let is_inside = |frame: BranchFrame| frame.fan == fan;
-        if !branches.visits(at).any(|(_, visit)| branches.frames(visit.frame).any(is_inside)) {
-            continue;
-        }
-        let inner = match (&node.kind, node.next()) {
-            (NodeKind::Foreach(each), _) if each.name.value == name => &each.name,
-            (_, RouteDefinition::Each(each)) if at != fan && each.name.value == name => &each.name,
-            _ => continue,
+    let item = match &node.kind {
+        NodeKind::Foreach(each) => Some(&each.name),
+        _ => None,
+    };
+    let element = match node.next() {
+        RouteDefinition::Each(each) => Some(&each.name),
+        _ => None,
+    };
+    for inner in item.into_iter().chain(element) {
+        let name = &inner.value;
+        let is_hidden = |fan: &usize| match model.definition.nodes[*fan].next() {
+            RouteDefinition::Each(each) => *fan != at && each.name.value == *name,
+            _ => false,
         };
+        let mut around = branches.visits(at).flat_map(|(_, visit)| branches.frames(visit.frame)).map(|frame| frame.fan);
+        let Some(fan) = around.find(is_hidden) else { continue };
         let message = format!("`{name}` is already the name of an element here");
         diagnostics
             .error(code::BAD_VARIABLE, model.place(&inner.span), message)

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use graph_definition::definition::{NodeDefinition, NodeKind, RouteDefinition, TermDefinition, TermKind, locate};
+use graph_definition::definition::{NodeKind, TermDefinition, TermKind, locate};
 use graph_definition::diagnostic::{Diagnostics, Fix, code};
 use graph_model::path::{Path, Root};
 use graph_model::template::find;
@@ -20,32 +20,15 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             NodeKind::Foreach(each) => Some(each.name.value.as_str()),
             _ => None,
         };
-        let elements = elements(analysis, at);
         for (site, term) in terms(node) {
             let item = item.filter(|_| site == Site::Item);
-            let locals = item.into_iter().chain(elements.iter().copied()).collect();
-            let looked_at = TextPlace { analysis, node: at, site, locals };
-            looked_at.inside(term, diagnostics);
+            TextPlace { analysis, node: at, site, item }.inside(term, diagnostics);
         }
     }
     for (at, hook) in analysis.model.definition.hooks.iter().enumerate() {
-        let looked_at = TextPlace { analysis, node: at, site: Site::Hook, locals: Vec::new() };
+        let looked_at = TextPlace { analysis, node: at, site: Site::Hook, item: None };
         hook_terms(hook).into_iter().for_each(|term| looked_at.inside(term, diagnostics));
     }
-}
-
-/// Returns the names of the elements in whose branches a node is visited.
-fn elements<'d>(analysis: &Analysis<'d>, node: usize) -> Vec<&'d str> {
-    let name = |node: &'d NodeDefinition| match node.next() {
-        RouteDefinition::Each(each) => Some(each.name.value.as_str()),
-        _ => None,
-    };
-    let definition = analysis.model.definition;
-    let is_known = |name: &&str| {
-        let fans = analysis.flow.branches().argument(&analysis.model, node, name);
-        fans.is_some_and(|fans| !fans.is_empty())
-    };
-    definition.nodes.iter().filter_map(name).filter(is_known).collect()
 }
 
 /// The place of a text.
@@ -53,8 +36,8 @@ struct TextPlace<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
-    /// The item of a foreach, and the elements of the branches.
-    locals: Vec<&'d str>,
+    /// The item of a foreach.
+    item: Option<&'d str>,
 }
 
 /// A part of a text that is meant to be a template.
@@ -128,7 +111,7 @@ impl TextPlace<'_, '_> {
         }
         // A single word may mean anything, but a path with several parts is not there by chance, nor is a text that is nothing
         // but the name of an element.
-        let is_element = |inside: &str| inside.len() + 2 == text.len() && self.locals.contains(&inside);
+        let is_element = |inside: &str| inside.len() + 2 == text.len() && self.is_local(inside);
         add("{", "}", &|inside| self.paths(inside).or_else(|| is_element(inside).then(|| inside.to_owned())));
         found
     }
@@ -158,9 +141,22 @@ impl TextPlace<'_, '_> {
         paths.map(|paths| paths.join(" || "))
     }
 
+    /// Whether a name is that of the item, or of the element of a branch that the node is visited in.
+    fn is_local(&self, name: &str) -> bool {
+        let Analysis { model, flow, .. } = self.analysis;
+        let is_element = || flow.branches().argument(model, self.node, name).is_some_and(|fans| !fans.is_empty());
+        self.item == Some(name) || (self.site != Site::Hook && is_element())
+    }
+
+    fn parse(&self, words: &str) -> Option<Path> {
+        let root = words.split('.').next().unwrap_or_default();
+        let locals: &[&str] = if self.is_local(root) { &[root] } else { &[] };
+        Path::parse_in(words, locals).ok()
+    }
+
     /// Returns the words as a path with parts, if they are one.
     fn path(&self, words: &str) -> Option<String> {
-        (words.contains('.') && Path::parse_in(words, &self.locals).is_ok()).then(|| words.to_owned())
+        (words.contains('.') && self.parse(words).is_some()).then(|| words.to_owned())
     }
 
     /// Returns the path of the input or key with this name.
@@ -174,7 +170,7 @@ impl TextPlace<'_, '_> {
 
     /// Whether a path leads to something in the graph, so that the text is not the name of a file.
     fn is_there(&self, words: &str) -> bool {
-        let Ok(path) = Path::parse_in(words, &self.locals) else { return false };
+        let Some(path) = self.parse(words) else { return false };
         match (path.root, path.segments.as_slice()) {
             (Root::Inputs, [name, ..]) => self.analysis.model.input(name).is_some(),
             (Root::State, [key, ..]) => self.analysis.model.key(key).is_some(),
