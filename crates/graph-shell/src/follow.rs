@@ -263,7 +263,9 @@ impl CommandFollower {
 
     /// Returns an untrusted value that a shell would expand in a text.
     fn expanded_in(&self, text: &str) -> Tainted {
-        self.work.scan(text.len() * self.variables.len());
+        if !self.work.scan(text.len() * self.variables.len()) {
+            return None;
+        }
         let is_expanded = |name: &str| ["$", "${", "$("].iter().any(|sign| text.contains(&format!("{sign}{name}")));
         let mut held = self.variables.iter().filter(|(_, origin)| is_real(origin));
         held.find(|(name, _)| names::is_variable(name) && is_expanded(name)).map(|(_, origin)| origin.clone())

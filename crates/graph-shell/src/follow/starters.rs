@@ -159,7 +159,9 @@ impl CommandFollower {
                 || (matches!(name, "command" | "builtin" | "busybox" | "env" | "sudo") && base != name);
             if is_known {
                 // Each such word may be the program, with all words behind it.
-                self.work.copy(arguments.len() - at);
+                if !self.work.copy(arguments.len() - at) {
+                    return printed;
+                }
                 let mut inner: Vec<ShellWord> = arguments[at..].to_vec();
                 if name == "xargs" {
                     inner.extend(input.map(|_| input_placeholder(&word.range)));

@@ -55,14 +55,14 @@ impl WorkLimit {
         self.spend(1)
     }
 
-    /// Pays for looking at that many elements or bytes.
-    pub(super) fn scan(&self, count: usize) {
-        self.spend(count / SCANNED_PER_STEP);
+    /// Pays for looking at that many elements or bytes. Returns whether there is work left.
+    pub(super) fn scan(&self, count: usize) -> bool {
+        self.spend(count / SCANNED_PER_STEP)
     }
 
-    /// Pays for copying that many words, to judge them in another place.
-    pub(super) fn copy(&self, words: usize) {
-        self.spend(32 * words);
+    /// Pays for copying that many words, to judge them in another place. Returns whether there is work left.
+    pub(super) fn copy(&self, words: usize) -> bool {
+        self.spend(32 * words)
     }
 
     /// Pays for judging a program with that many words. Returns whether it may be judged; [`end`](Self::end) is then called
