@@ -61,7 +61,8 @@ impl Candidate {
 
     /// Returns the open joins that the step opened or that branches reached in it.
     pub fn joins<'c>(&'c self, base: &'c Position) -> impl Iterator<Item = &'c OpenJoin> {
-        self.behind.joins.iter().filter(|join| !base.joins.contains(join))
+        let before = |join: &OpenJoin| base.joins.binary_search_by_key(&join.key(), OpenJoin::key).ok();
+        self.behind.joins.iter().filter(move |join| before(join).is_none_or(|at| base.joins[at] != **join))
     }
 
     /// Returns the channels whose last elements get another order.
@@ -87,7 +88,9 @@ impl Candidate {
         position.release(parked);
         joined.iter().for_each(|(frame, arrived)| position.join(frame, arrived));
         met.iter().for_each(|fan| position.meet(fan));
-        closed.iter().for_each(|fan| position.close(fan));
+        if !closed.is_empty() {
+            position.close(&closed);
+        }
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
         position.returning = returning;
         if let Some(followed) = followed {

@@ -106,6 +106,7 @@ struct Ways<'g> {
     parked: Vec<Activation>,
     /// The numbers of the visits whose failures are held.
     held: Vec<u64>,
+    /// Ordered by their keys.
     joins: Vec<OpenJoin>,
     returning: Option<Activation>,
     met: Vec<Arc<Fan>>,
@@ -199,17 +200,13 @@ impl Ways<'_> {
         };
         let fan = Arc::new(Fan { visit: at.number, node: at.node, outer: at.frame.clone(), list });
         if let Some(node) = self.graph.closing_join(at.node) {
-            self.joins.push(OpenJoin::new(node, &fan));
+            self.open(node, &fan);
         }
         for (branch, target) in (0..).zip(self.graph.branches(at.node, edges)) {
             // An edge that leads nowhere ends its branch.
             let Some(node) = target else { continue };
             let frame = Arc::new(Frame { fan: Arc::clone(&fan), branch });
-            if self.graph.joined(node).is_some() {
-                self.go(node, Some(&frame), at.number)?;
-            } else {
-                self.activate(node, Some(frame), [at.number].into_iter());
-            }
+            self.go(node, Some(&frame), at.number)?;
         }
         Ok(())
     }
@@ -231,23 +228,33 @@ impl Ways<'_> {
         };
         let inside = frames(frame).find(|frame| frame.fan.node == fan);
         let Frame { fan, branch } = &**inside.ok_or(FoldError::Outside { node })?;
-        let arrival = Arrival { visit, branch: *branch };
-        match self.joins.iter_mut().find(|join| join.node == node && join.fan.visit == fan.visit) {
-            // The join was visited without this branch.
-            Some(join) if join.is_over => {}
-            Some(join) => join.arrived.push(arrival),
-            None => self.joins.push(OpenJoin { arrived: vec![arrival], ..OpenJoin::new(node, fan) }),
+        let join = self.open(node, fan);
+        // One that is over was visited without this branch.
+        if !join.is_over {
+            join.arrived.push(Arrival { visit, branch: *branch });
         }
         Ok(())
     }
 
+    /// Returns the open join of a fan-out at a node.
+    fn open(&mut self, node: u16, fan: &Arc<Fan>) -> &mut OpenJoin {
+        let found = self.joins.binary_search_by_key(&(fan.visit, node), OpenJoin::key);
+        let at = found.unwrap_or_else(|at| {
+            self.joins.insert(at, OpenJoin::new(node, fan));
+            at
+        });
+        &mut self.joins[at]
+    }
+
     /// Activates every join that nothing alive can still reach, or whose quorum is decided. Activating a join may make another
-    /// one ready.
+    /// one ready: of its own fan-out, or of one around it, which has a lower number.
     fn join(&mut self) -> Result<(), FoldError> {
-        loop {
-            let comes = |at: usize| Some((at, self.comes(at)?));
-            let Some((at, decision)) = (0..self.joins.len()).rev().find_map(comes) else { break };
+        let mut end = (u64::MAX, u16::MAX);
+        while let Some(at) = self.joins.partition_point(|join| join.key() < end).checked_sub(1) {
+            end = self.joins[at].key();
+            let Some(decision) = self.comes(at) else { continue };
             let OpenJoin { node, fan, arrived, is_over } = self.joins.remove(at);
+            end = (fan.visit + 1, 0);
             if is_over {
                 self.closed.push(fan);
                 continue;
@@ -264,7 +271,7 @@ impl Ways<'_> {
             if self.graph.finishes(fan.node) {
                 // The failures that are held inside are needless now.
                 self.parked.retain(|one| !is_inside(one.frame.as_ref(), &fan) || !self.held.contains(&one.number));
-                self.joins.push(OpenJoin { node, fan: Arc::clone(&fan), arrived, is_over: true });
+                *self.open(node, &fan) = OpenJoin { arrived, is_over: true, ..OpenJoin::new(node, &fan) };
             } else {
                 // Only a quorum leaves anything inside.
                 self.alive.retain(|one| !is_inside(one.frame.as_ref(), &fan));
@@ -273,21 +280,17 @@ impl Ways<'_> {
                 self.closed.push(Arc::clone(&fan));
             }
             let frame = fan.outer.clone();
-            match self.graph.quorum(fan.node).filter(|_| decision == Decision::Short) {
-                None => self.activate(node, frame, from.into_iter()),
-                // The compiler proves that a quorum without a target is always met.
-                Some(quorum) => match quorum.fewer {
-                    Some(target) => {
-                        // It follows the branches, and is recorded as what follows their fan-out.
-                        let follows = |followed: &&mut PausedAfter| followed.follows(from.iter().copied());
-                        self.followed.as_mut().filter(follows).into_iter().for_each(|one| one.note(fan.visit));
-                        self.go(target, frame.as_ref(), fan.visit)?;
-                    }
-                    None => return Err(FoldError::Stuck { node }),
-                },
-            }
+            let Some(quorum) = self.graph.quorum(fan.node).filter(|_| decision == Decision::Short) else {
+                self.activate(node, frame, from.into_iter());
+                continue;
+            };
+            // The compiler proves that a quorum without a target is always met.
+            let target = quorum.fewer.ok_or(FoldError::Stuck { node })?;
+            // It follows the branches, and is recorded as what follows their fan-out.
+            let follows = |followed: &&mut PausedAfter| followed.follows(from.iter().copied());
+            self.followed.as_mut().filter(follows).into_iter().for_each(|one| one.note(fan.visit));
+            self.go(target, frame.as_ref(), fan.visit)?;
         }
-        self.joins.sort_by_key(|join| (join.fan.visit, join.node));
         Ok(())
     }
 
@@ -301,13 +304,15 @@ impl Ways<'_> {
         let closes = self.graph.closing_join(fan.node) == Some(*node);
         let mut alive = self.alive.iter().chain(&self.parked);
         if let Some(quorum) = self.graph.quorum(fan.node).filter(|_| closes && !join.is_over) {
-            return Tally::count(quorum, join, alive, &self.joins).decision();
+            return Tally::count(quorum.need, join, alive, &self.joins).decision();
         }
         let reaches = |from: u16| closes || self.graph.can_reach(fan.node, from, *node);
-        let mut others = self.joins.iter().enumerate().filter(|(other, _)| *other != at);
+        // The fan-outs inside of one have higher numbers.
+        let first = self.joins.partition_point(|other| other.fan.visit < fan.visit);
+        let mut others = self.joins[first..].iter().filter(|other| other.key() != join.key());
         let is_other = |join: &OpenJoin| join.fan.visit == fan.visit || is_inside(join.fan.outer.as_ref(), fan);
         let is_ready = !alive.any(|one| is_inside(one.frame.as_ref(), fan) && reaches(one.node))
-            && !others.any(|(_, join)| is_other(join) && reaches(join.node));
+            && !others.any(|join| is_other(join) && reaches(join.node));
         is_ready.then_some(Decision::Enough)
     }
 }

@@ -52,7 +52,7 @@ pub struct Position {
     pub waited: BTreeMap<u64, Waited>,
     /// The places of the signals that waits have taken, among those of the run.
     pub received: BTreeSet<u64>,
-    /// The joins that branches have reached or will reach, in the order of their fan-outs.
+    /// The joins that branches have reached or will reach, ordered by the visits that fanned out, and by the nodes.
     pub joins: Vec<OpenJoin>,
     /// The return that is visited when the late branches are done. It has no number yet.
     pub returning: Option<Activation>,
@@ -87,10 +87,12 @@ pub struct OpenJoin {
     pub is_over: bool,
 }
 
-/// Returns the late branches of these joins that a frame is in, the innermost first.
+/// Returns the late branches of these joins, ordered by their keys, that a frame is in, the innermost first.
 fn late<'f>(joins: &'f [OpenJoin], frame: Option<&'f Arc<Frame>>) -> impl Iterator<Item = &'f Arc<Frame>> {
-    let is_late = |frame: &&Arc<Frame>| joins.iter().any(|join| join.is_over && join.fan.visit == frame.fan.visit);
-    let frame = frame.filter(|_| joins.iter().any(|join| join.is_over));
+    let is_late = |frame: &&Arc<Frame>| {
+        let first = joins.partition_point(|join| join.fan.visit < frame.fan.visit);
+        joins[first..].iter().take_while(|join| join.fan.visit == frame.fan.visit).any(|join| join.is_over)
+    };
     frames(frame).filter(is_late)
 }
 
@@ -159,6 +161,11 @@ fn input(inputs: &Value, path: &Path) -> Result<Value, String> {
 }
 
 impl OpenJoin {
+    /// Returns the number of the visit that fanned out, and the node.
+    pub(super) fn key(&self) -> (u64, u16) {
+        (self.fan.visit, self.node)
+    }
+
     /// Returns the join of branches that have just begun.
     pub(super) fn new(node: u16, fan: &Arc<Fan>) -> Self {
         Self { node, fan: Arc::clone(fan), arrived: Vec::new(), is_over: false }
@@ -504,9 +511,10 @@ impl Position {
         }
     }
 
-    /// Forgets the branches of a fan-out that is over, and those inside them.
-    pub(super) fn close(&mut self, fan: &Arc<Fan>) {
-        self.branches.retain(|_, branch| !is_inside(Some(&branch.frame), fan));
+    /// Forgets the branches of fan-outs that are over, and those inside them.
+    pub(super) fn close(&mut self, fans: &[Arc<Fan>]) {
+        let visits: BTreeSet<u64> = fans.iter().map(|fan| fan.visit).collect();
+        self.branches.retain(|_, branch| !frames(Some(&branch.frame)).any(|frame| visits.contains(&frame.fan.visit)));
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use graph_model::program::{Quorum, Rest};
+use graph_model::program::Rest;
 
-use crate::activation::{Activation, Fan, Frame, branch_in};
+use crate::activation::{Activation, Fan, branch_in};
 use crate::graph::GraphTables;
 use crate::step::position::{OpenJoin, Position, is_late};
 use crate::step::visited::Way;
@@ -30,22 +30,15 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts the branches of a fan-out. `active` are all activations, and `joins` all open joins. A branch that is active only
+    /// Counts the branches of a fan-out. `open` are all activations, and `joins` all open joins. A branch that is active only
     /// in late branches inside of it cannot arrive.
-    pub fn count<'p>(
-        quorum: Quorum,
-        at: &OpenJoin,
-        active: impl Iterator<Item = &'p Activation>,
-        joins: &[OpenJoin],
-    ) -> Self {
-        let fan = &*at.fan;
-        let counts = |frame: Option<&Arc<Frame>>| !is_late(joins, frame, Some(fan));
-        let inner = joins.iter().filter(|join| !join.is_over && counts(join.fan.outer.as_ref()));
-        let inner = inner.filter_map(|join| branch_in(join.fan.outer.as_ref(), fan));
-        let active = active.filter(|one| counts(one.frame.as_ref()));
-        let need = usize::try_from(quorum.need).unwrap_or(usize::MAX);
+    pub fn count<'p>(need: u32, at: &OpenJoin, open: impl Iterator<Item = &'p Activation>, joins: &[OpenJoin]) -> Self {
+        let (fan, need) = (&*at.fan, usize::try_from(need).unwrap_or(usize::MAX));
         let arrived: BTreeSet<u32> = at.arrived.iter().map(|arrival| arrival.branch).collect();
-        let active = active.filter_map(|one| branch_in(one.frame.as_ref(), fan)).chain(inner);
+        let first = joins.partition_point(|join| join.fan.visit <= fan.visit);
+        let inner = joins[first..].iter().filter(|join| !join.is_over).map(|join| join.fan.outer.as_ref());
+        let counts = |frame| branch_in(frame, fan).filter(|_| !is_late(joins, frame, Some(fan)));
+        let active = open.map(|one| one.frame.as_ref()).chain(inner).filter_map(counts);
         let active = active.filter(|branch| !arrived.contains(branch)).collect();
         Self { need, arrived, active }
     }
@@ -56,11 +49,8 @@ impl Tally {
             let quorum = graph.quorum(join.fan.node).filter(|quorum| quorum.rest == Rest::Cancel);
             quorum.filter(|_| graph.closing_join(join.fan.node) == Some(join.node))
         };
-        let open = position.joins.iter().filter_map(|join| Some((join, cancels(join)?)));
-        let tally = |(join, quorum): (&OpenJoin, Quorum)| {
-            (Arc::clone(&join.fan), Self::count(quorum, join, position.open(), &position.joins))
-        };
-        open.map(tally).collect()
+        let tally = |join| Some(Self::count(cancels(join)?.need, join, position.open(), &position.joins));
+        position.joins.iter().filter_map(|join| Some((Arc::clone(&join.fan), tally(join)?))).collect()
     }
 
     /// Returns whether the quorum is decided.
