@@ -21,6 +21,9 @@ const MOST_VISITS: usize = 64;
 /// Each join knows of each branch which nodes it may visit.
 const MOST_JOINED: usize = 16 << 20;
 
+/// How many entries are tried as the one from which a run comes to the others.
+const MOST_TRIED: usize = 16;
+
 /// The frame outside of all fan-outs.
 pub(crate) const OUTSIDE: usize = 0;
 
@@ -69,8 +72,9 @@ pub(crate) enum BranchFault {
         /// The visits in the two branches.
         visits: [usize; 2],
     },
-    /// A path leads to a join from outside of its fan-out; without a fan-out, no fan-out has all of its sources.
-    Outside { join: usize, from: usize, fan: Option<usize> },
+    /// A path leads to a join from outside of its fan-out, over the visit `from`; without a fan-out, no fan-out has all of its
+    /// sources.
+    Outside { join: usize, from: Option<usize>, fan: Option<usize> },
     /// A join waits for itself, or for one that waits for it.
     Circle { join: usize },
     /// A fan-out is reached from one of its own branches.
@@ -121,7 +125,20 @@ pub(crate) struct Branches {
     beyond: Vec<Vec<usize>>,
     /// For each node, the joins that may follow because its failure ends the branch.
     broken: Vec<Vec<usize>>,
+    /// For each frame, the facts from the frames around it.
+    inherited: Vec<InheritedByFrame>,
     faults: Vec<BranchFault>,
+}
+
+/// The facts about a visit in a frame that follow from the fan-outs around it.
+#[derive(Debug, Default, Clone, Copy)]
+struct InheritedByFrame {
+    /// The join of the innermost fan-out that a join closes.
+    closing: Option<usize>,
+    /// The effect of a failure that nothing else handles, by the innermost fan-out that has one.
+    policy: Option<OnBranchError>,
+    /// The innermost frame of a fan-out whose branches are counted, with the join that counts them.
+    counted: Option<(usize, usize)>,
 }
 
 /// Whether a route begins branches.
@@ -138,6 +155,32 @@ impl Branches {
         else {
             return Self::default();
         };
+        let mut branches = Self::explore(model, &roots(model, start, 0));
+        if !branches.faults.is_empty() {
+            // Where entries lead to each other, one may be in a branch behind another one. No run begins there outside of all branches.
+            let others = (1..model.entries.len().min(MOST_TRIED)).map(|first| roots(model, start, first));
+            let mut others = others.filter(|roots| roots.len() > 1).map(|roots| Self::explore(model, &roots));
+            branches = others.find(|other| other.faults.is_empty()).unwrap_or(branches);
+        }
+        branches.refuse_large_joins(model);
+        for (fan, join) in branches.closing.iter().enumerate() {
+            // A quorum does not need every branch.
+            if join.is_some_and(|join| nodes[join].quorum.is_some()) {
+                branches.on_branch_error[fan].get_or_insert(OnBranchError::Collect);
+            }
+        }
+        for frame in 0..branches.frames.len() {
+            let inherited = branches.inherit(model, frame);
+            branches.inherited.push(inherited);
+        }
+        branches.find_late(model);
+        branches.find_faults(model);
+        branches
+    }
+
+    /// Follows all paths from nodes where runs begin.
+    fn explore(model: &Model<'_>, roots: &[usize]) -> Self {
+        let nodes = &model.definition.nodes;
         let count = nodes.len();
         let branches = Self {
             // The first frame is no branch.
@@ -161,18 +204,23 @@ impl Branches {
             unknown: vec![Vec::new(); count],
             reached: Vec::new(),
         };
-        explorer.explore(start);
-        let mut branches = explorer.finish();
-        branches.refuse_large_joins(model);
-        for (fan, join) in branches.closing.iter().enumerate() {
-            // A quorum does not need every branch.
-            if join.is_some_and(|join| nodes[join].quorum.is_some()) {
-                branches.on_branch_error[fan].get_or_insert(OnBranchError::Collect);
-            }
+        explorer.explore(roots);
+        explorer.finish()
+    }
+
+    /// Returns the facts for a frame. Those of the frame around it are known.
+    fn inherit(&self, model: &Model<'_>, at: usize) -> InheritedByFrame {
+        if at == OUTSIDE {
+            return InheritedByFrame::default();
         }
-        branches.find_late(model);
-        branches.find_faults(model);
-        branches
+        let BranchFrame { outer, fan, .. } = self.frames[at];
+        let (around, closing) = (self.inherited[outer], self.closing(fan));
+        let counts = closing.filter(|&join| model.definition.nodes[join].quorum.is_some());
+        InheritedByFrame {
+            closing: closing.or(around.closing),
+            policy: self.on_branch_error[fan].or(around.policy),
+            counted: counts.map(|join| (at, join)).or(around.counted),
+        }
     }
 
     /// Reports the join at which the joins of the graph are too large together. Then none of them has a place.
@@ -286,6 +334,14 @@ impl Branches {
         places.filter_map(|(join, place)| place.filter(|place| !place.closes).map(|place| (join, place.fan)))
     }
 
+    /// Returns the joins of each fan-out, by its node.
+    pub(crate) fn joins(&self) -> HashMap<usize, Vec<usize>> {
+        let mut joins: HashMap<usize, Vec<usize>> = HashMap::default();
+        let places = self.places.iter().enumerate().filter_map(|(join, place)| Some((join, (*place)?)));
+        places.for_each(|(join, place)| joins.entry(place.fan).or_default().push(join));
+        joins
+    }
+
     /// Whether a partial join waits for branches that are at a node, in each of its visits inside of the join's fan-out.
     pub(crate) fn waits_for(&self, join: usize, node: usize) -> bool {
         let (Some(reach), Some(place)) = (self.reach.get(&join), self.place(join)) else { return false };
@@ -296,6 +352,11 @@ impl Branches {
     /// Returns the join that closes a fan-out.
     pub(crate) fn closing(&self, fan: usize) -> Option<usize> {
         self.closing.get(fan).copied().flatten()
+    }
+
+    /// Returns the frames of branches, each behind the frame around it. The index of the first one is 1.
+    pub(crate) fn branch_frames(&self) -> &[BranchFrame] {
+        self.frames.get(1..).unwrap_or_default()
     }
 
     /// Returns the frames from one to the outermost.
@@ -454,10 +515,12 @@ impl Branches {
     }
 
     /// Returns the joins that may follow a node because their quorum is decided then.
-    pub(crate) fn cut(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
-        let around = self.visits(node).flat_map(|(_, visit)| self.frames(visit.frame));
-        let joins = around.filter_map(|frame| self.closing(frame.fan));
-        each_once(joins.filter(|&join| model.definition.nodes[join].quorum.is_some()))
+    pub(crate) fn cut(&self, node: usize) -> Vec<usize> {
+        let counted = |frame: usize| self.inherited[frame].counted;
+        let around = |visit: Visit| {
+            std::iter::successors(counted(visit.frame), move |(frame, _)| counted(self.frames[*frame].outer))
+        };
+        each_once(self.visits(node).flat_map(|(_, visit)| around(visit)).map(|(_, join)| join))
     }
 
     /// Returns the joins that may follow a node because its failure ends the branch.
@@ -478,7 +541,7 @@ impl Branches {
 
     /// Returns what a failure of a visit does that nothing else handles, as the innermost fan-out around it that says it does.
     fn policy(&self, visit: Visit) -> Option<OnBranchError> {
-        self.frames(visit.frame).find_map(|frame| self.on_branch_error[frame.fan])
+        self.inherited[visit.frame].policy
     }
 
     fn broken_of(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
@@ -501,7 +564,7 @@ impl Branches {
 
     /// Returns the join of the innermost fan-out around a frame that a join closes.
     fn closing_around(&self, frame: usize) -> Option<usize> {
-        self.frames(frame).find_map(|frame| self.closing(frame.fan))
+        self.inherited[frame].closing
     }
 
     /// Finds the visits that may happen beside late branches.
@@ -661,6 +724,26 @@ fn reached(model: &Model<'_>, from: &[usize]) -> Vec<bool> {
     reached
 }
 
+/// Returns the nodes where runs begin outside of all branches: the start, and those of the entries that no other of them leads to. If
+/// entries lead to each other, the first one counts, from the place `first` on.
+fn roots(model: &Model<'_>, start: usize, first: usize) -> Vec<usize> {
+    let of_start = reached(model, &[start]);
+    let is_candidate = |root: &usize| !of_start[*root] && model.definition.nodes[*root].waits_for.is_empty();
+    let entries = each_once(model.entries.iter().flatten().copied()).into_iter().filter(is_candidate);
+    let mut entries: Vec<(usize, Vec<bool>)> = entries.map(|root| (root, reached(model, &[root]))).collect();
+    let count = entries.len();
+    entries.rotate_left(first.min(count));
+    let mut roots = vec![start];
+    for (at, (root, own)) in entries.iter().enumerate() {
+        let leads_here =
+            |(other, (from, reached)): (usize, &(usize, Vec<bool>))| reached[*root] && (!own[*from] || other < at);
+        if !entries.iter().enumerate().filter(|(other, _)| *other != at).any(leads_here) {
+            roots.push(*root);
+        }
+    }
+    roots
+}
+
 /// Follows every path of a graph.
 struct Explorer<'m, 'd> {
     model: &'m Model<'d>,
@@ -681,28 +764,8 @@ struct Explorer<'m, 'd> {
 }
 
 impl Explorer<'_, '_> {
-    /// Returns the nodes where runs begin outside of all branches: the start, and those of the entries that no other of them
-    /// leads to.
-    fn roots(&self, start: usize) -> Vec<usize> {
-        let of_start = reached(self.model, &[start]);
-        let is_candidate = |root: &usize| !of_start[*root] && self.model.definition.nodes[*root].waits_for.is_empty();
-        let entries = each_once(self.model.entries.iter().flatten().copied()).into_iter().filter(is_candidate);
-        let entries: Vec<(usize, Vec<bool>)> = entries.map(|root| (root, reached(self.model, &[root]))).collect();
-        let mut roots = vec![start];
-        for (at, (root, own)) in entries.iter().enumerate() {
-            // If entries lead to each other, the first one is a root.
-            let leads_here =
-                |(other, (from, reached)): (usize, &(usize, Vec<bool>))| reached[*root] && (!own[*from] || other < at);
-            if !entries.iter().enumerate().filter(|(other, _)| *other != at).any(leads_here) {
-                roots.push(*root);
-            }
-        }
-        roots
-    }
-
-    fn explore(&mut self, start: usize) {
-        let roots = self.roots(start);
-        self.reached = reached(self.model, &roots);
+    fn explore(&mut self, roots: &[usize]) {
+        self.reached = reached(self.model, roots);
         for node in (0..self.reached.len()).filter(|&node| self.reached[node]) {
             for next in self.model.onward(node) {
                 if !self.model.definition.nodes[next].waits_for.is_empty() {
@@ -710,7 +773,7 @@ impl Explorer<'_, '_> {
                 }
             }
         }
-        for root in roots {
+        for &root in roots {
             self.branches.roots.push(self.branches.visits.len());
             self.go(None, root, OUTSIDE);
         }
@@ -803,7 +866,6 @@ impl Explorer<'_, '_> {
     fn arrive(&mut self, join: usize, from: Option<usize>, frame: usize) {
         let Some(JoinPlace { fan, closes }) = self.branches.places[join] else { return };
         let Some(BranchFrame { outer, .. }) = self.branches.frames(frame).find(|around| around.fan == fan) else {
-            let from = from.map_or(join, |from| self.branches.visits[from].node);
             self.fault(BranchFault::Outside { join, from, fan: Some(fan) });
             return;
         };
@@ -892,7 +954,7 @@ impl Explorer<'_, '_> {
         let fan = inside.map(|frame| frame.fan);
         let is_outside = |frame: usize| fan.is_none_or(|fan| !self.is_inside(frame, fan));
         let outside = arrived.iter().find(|(_, frame)| is_outside(*frame));
-        let from = outside.and_then(|(from, _)| *from).map_or(join, |from| self.branches.visits[from].node);
+        let from = outside.and_then(|(from, _)| *from);
         self.fault(BranchFault::Outside { join, from, fan });
     }
 

@@ -298,7 +298,7 @@ impl Paths<'_, '_> {
     /// Returns the weight of the heaviest run from the start: the sum over its branches, and the greatest of the paths that
     /// exclude each other. `None` if a component that a run can come to has no bound.
     fn heaviest(&self, start: usize, weight: impl Fn(usize) -> Option<u64>) -> Option<u64> {
-        let flow = self.control;
+        let (flow, joins) = (self.control, self.branches.joins());
         let mut heaviest: Vec<Option<u64>> = Vec::with_capacity(flow.components.len());
         for (at, component) in flow.components.iter().enumerate() {
             // A join and the nodes behind it are added once, where the branches begin.
@@ -313,9 +313,7 @@ impl Paths<'_, '_> {
                     let branches = flow.next[*fan].iter().filter(|&&next| is_counted(next));
                     let branches = branches.map(|&next| heaviest[flow.component_of[next]]);
                     let sum = branches.chain([Some(0)]).try_fold(0_u64, |sum, one| sum.checked_add(one?));
-                    let joins = (0..flow.next.len())
-                        .filter(|&join| self.branches.place(join).is_some_and(|place| place.fan == *fan));
-                    let joins = joins.map(|join| heaviest[flow.component_of[join]]);
+                    let joins = joins.get(fan).into_iter().flatten().map(|&join| heaviest[flow.component_of[join]]);
                     let sum = sum.and_then(|sum| if sum == 0 { Some(0) } else { sum.checked_mul(most?) });
                     joins.fold(sum, |sum, join| sum?.checked_add(join?))
                 }

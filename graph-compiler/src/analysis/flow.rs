@@ -271,7 +271,7 @@ impl Flow {
         let join = self.joins.of(node)?;
         let is_inside = |entry: &usize| self.branches.enters(model, *entry, join.fan);
         for entry in model.entries.iter().flatten().copied().filter(is_inside) {
-            for branch in join.branches.iter().filter(|branch| branch.region[entry]) {
+            for branch in join.branches.iter().filter(|branch| branch.region.contains(entry)) {
                 let arrived = match branch.is_over {
                     true => self.arrived(model, node, join, branch, true),
                     false => {
@@ -327,7 +327,7 @@ impl Flow {
         or_ends: bool,
     ) -> Option<Set> {
         let direct = (branch.first == node).then_some((join.fan, Some(branch.edge)));
-        let inside = join.of.iter().filter(|&&source| branch.region[source]).map(|&source| (source, None));
+        let inside = join.of.iter().filter(|&&source| branch.region.contains(source)).map(|&source| (source, None));
         let mut sure: Option<Set> = None;
         for (source, edge) in direct.into_iter().chain(inside) {
             let leaving = self.leaving(model, source).into_iter().enumerate();

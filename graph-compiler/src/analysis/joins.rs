@@ -4,11 +4,11 @@
 //! node with `waits_for` joins the branches of the innermost fan-out that all of its sources are inside of.
 
 use graph_definition::definition::RouteDefinition;
-use graph_definition::hash::HashMap;
 use graph_model::condition::Condition;
 
-use super::branches::{BranchFrame, BranchLabel, Branches, JoinPlace, OUTSIDE, begins};
+use super::branches::{BranchFrame, BranchLabel, Branches, JoinPlace, begins};
 use super::model::Model;
+use super::set::Set;
 
 /// The joins of a graph.
 #[derive(Debug, Default)]
@@ -49,8 +49,8 @@ pub(crate) struct JoinedBranch {
     /// Whether it may lead to the join.
     pub(crate) arrives: bool,
     pub(crate) ends: BranchEnds,
-    /// For each node, whether the branch may visit it before the join.
-    pub(crate) region: Vec<bool>,
+    /// The nodes that the branch may visit before the join.
+    pub(crate) region: Set,
     /// The keys that other branches may write.
     pub(crate) beside: Vec<usize>,
 }
@@ -105,7 +105,13 @@ impl Joins {
             }
         }
         sources.iter_mut().for_each(Vec::dedup);
-        let finder = Finder { model, touches, branches, sources };
+        let mut finder = Finder { model, touches, branches, sources, inside: (0..count).map(|_| None).collect() };
+        // A frame is known before the frames inside of it.
+        let mut fans: Vec<usize> = (0..count).filter(|&node| begins(model.definition.nodes[node].next())).collect();
+        fans.sort_by_key(|&fan| std::cmp::Reverse(branches.visits(fan).map(|(_, visit)| visit.frame).max()));
+        for fan in fans {
+            finder.inside[fan] = Some(finder.inside_of(fan));
+        }
         let joins = (0..count).map(|node| finder.join(node)).collect();
         Self { joins, beside: finder.beside() }
     }
@@ -126,12 +132,40 @@ impl Joins {
     }
 }
 
+/// The nodes that a branch may visit.
+#[derive(Debug, Clone)]
+struct BranchRegion {
+    nodes: Set,
+    /// The keys that they may write.
+    keys: Set,
+    /// The nodes that they lead to and that are not in it: joins.
+    exits: Vec<usize>,
+}
+
+impl BranchRegion {
+    fn unite(&mut self, other: &Self) {
+        self.nodes.unite(&other.nodes);
+        self.keys.unite(&other.keys);
+        self.exits.extend(&other.exits);
+    }
+}
+
+/// The branches of a fan-out, up to the join that closes it and joins of fan-outs around it. A path around the fan-out takes them as
+/// a whole, so that the nodes of fan-outs in fan-outs are not followed again for each fan-out around them.
+#[derive(Debug)]
+struct InnerBranches {
+    branches: Vec<BranchRegion>,
+    all: BranchRegion,
+}
+
 struct Finder<'m, 'd> {
     model: &'m Model<'d>,
     touches: &'m [Vec<usize>],
     branches: &'m Branches,
     /// For each join, the nodes that lead to it.
     sources: Vec<Vec<usize>>,
+    /// For each node that fans out, its branches; `None` until they are known.
+    inside: Vec<Option<InnerBranches>>,
 }
 
 impl Finder<'_, '_> {
@@ -139,13 +173,13 @@ impl Finder<'_, '_> {
     fn join(&self, node: usize) -> Option<NodeJoin> {
         let JoinPlace { fan, closes } = self.branches.place(node)?;
         let leaves = self.leaves(fan);
-        let regions: Vec<Vec<bool>> =
-            self.model.successors(fan).map(|first| self.region(first, |next| next == node || leaves(next))).collect();
+        let regions: Vec<BranchRegion> = match &self.inside[fan] {
+            Some(inside) if closes => inside.branches.clone(),
+            _ => self.regions(fan, |next| next == node || leaves(next)),
+        };
         let begun = self.is_begun(fan);
         let sources = self.sources[node].clone();
-        let touched: Vec<Vec<usize>> = regions.iter().map(|region| self.touched(region)).collect();
-        // All branches of a list begin with the same edge, so each runs concurrently with others of the same nodes.
-        let is_list = matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_));
+        let (others, touches) = self.others(fan, &regions);
         let branch = |(edge, first): (usize, usize)| {
             let ends = self.ends(first, node, &leaves);
             let is_over = ends.is_some();
@@ -154,12 +188,10 @@ impl Finder<'_, '_> {
                 first,
                 is_sure: begun[edge] && is_over,
                 is_over,
-                arrives: first == node || sources.iter().any(|&source| regions[edge][source]),
+                arrives: first == node || sources.iter().any(|&source| regions[edge].nodes.contains(source)),
                 ends: ends.unwrap_or_default(),
-                region: regions[edge].clone(),
-                beside: union(
-                    touched.iter().enumerate().filter(|(other, _)| is_list || *other != edge).map(|(_, keys)| keys),
-                ),
+                region: regions[edge].nodes.clone(),
+                beside: others[edge].numbers().collect(),
             }
         };
         let branches = self.model.successors(fan).enumerate().map(branch).collect();
@@ -169,8 +201,30 @@ impl Finder<'_, '_> {
             closes,
             need: self.model.definition.nodes[node].quorum.as_ref().map(|quorum| quorum.need.value as usize),
             branches,
-            touches: union(touched.iter()),
+            touches: touches.numbers().collect(),
         })
+    }
+
+    /// Returns for each branch of a fan-out the keys that the others may write, and those that any may write.
+    fn others(&self, fan: usize, regions: &[BranchRegion]) -> (Vec<Set>, Set) {
+        let none = Set::empty(self.model.keys.len());
+        let mut all = none.clone();
+        regions.iter().for_each(|region| all.unite(&region.keys));
+        // All branches of a list begin with the same edge, so each runs concurrently with others of the same nodes.
+        if matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_)) {
+            return (vec![all.clone(); regions.len()], all);
+        }
+        let (mut before, mut others) = (none.clone(), Vec::with_capacity(regions.len()));
+        for region in regions {
+            others.push(before.clone());
+            before.unite(&region.keys);
+        }
+        let mut behind = none;
+        for (region, others) in regions.iter().zip(&mut others).rev() {
+            others.unite(&behind);
+            behind.unite(&region.keys);
+        }
+        (others, all)
     }
 
     /// Returns for each edge of a fan-out that can be followed whether it is always followed.
@@ -201,22 +255,48 @@ impl Finder<'_, '_> {
         }
     }
 
-    /// Returns the nodes that may be visited starting at a node, up to nodes at which the branch `ends`.
-    fn region(&self, first: usize, ends: impl Fn(usize) -> bool) -> Vec<bool> {
-        let mut region = vec![false; self.model.definition.nodes.len()];
+    /// Follows the branches of a fan-out.
+    fn inside_of(&self, fan: usize) -> InnerBranches {
+        let branches = self.regions(fan, self.leaves(fan));
+        let mut all = self.nothing();
+        branches.iter().for_each(|region| all.unite(region));
+        all.exits.sort_unstable();
+        all.exits.dedup();
+        InnerBranches { branches, all }
+    }
+
+    fn nothing(&self) -> BranchRegion {
+        let [nodes, keys] = [self.model.definition.nodes.len(), self.model.keys.len()].map(Set::empty);
+        BranchRegion { nodes, keys, exits: Vec::new() }
+    }
+
+    /// Follows the branches of a fan-out up to nodes at which they `end`.
+    fn regions(&self, fan: usize, ends: impl Fn(usize) -> bool) -> Vec<BranchRegion> {
+        self.model.successors(fan).map(|first| self.region(first, &ends)).collect()
+    }
+
+    /// Returns what may be visited starting at a node, up to nodes at which the branch `ends`.
+    fn region(&self, first: usize, ends: impl Fn(usize) -> bool) -> BranchRegion {
+        let mut region = self.nothing();
         let mut open = vec![first];
         while let Some(node) = open.pop() {
-            if !ends(node) && !std::mem::replace(&mut region[node], true) {
-                open.extend(self.model.onward(node));
+            if ends(node) {
+                region.exits.push(node);
+            } else if !region.nodes.contains(node) {
+                region.nodes.insert(node);
+                self.touches[node].iter().for_each(|&key| region.keys.insert(key));
+                open.extend(self.model.other_successors(node));
+                match &self.inside[node] {
+                    Some(inside) => {
+                        region.nodes.unite(&inside.all.nodes);
+                        region.keys.unite(&inside.all.keys);
+                        open.extend(&inside.all.exits);
+                    }
+                    None => open.extend(self.model.successors(node)),
+                }
             }
         }
         region
-    }
-
-    /// Returns the keys that the nodes of a region may write.
-    fn touched(&self, region: &[bool]) -> Vec<usize> {
-        let inside = region.iter().zip(self.touches).filter(|(inside, _)| **inside);
-        sorted(inside.flat_map(|(_, touches)| touches.iter().copied()).collect())
     }
 
     /// Returns where a branch may end before a join; `None` if it may still run, or have left the fan-out, when the join is
@@ -260,26 +340,25 @@ impl Finder<'_, '_> {
     /// Returns for each node the keys that nodes of other branches may write while it runs.
     fn beside(&self) -> Vec<Vec<usize>> {
         let nodes = &self.model.definition.nodes;
-        // The keys that the nodes of each branch may write, and then those that the other branches of its fan-out may write.
-        let mut touched: HashMap<usize, Vec<Vec<usize>>> = HashMap::default();
-        let mut others: HashMap<(usize, BranchLabel), Vec<usize>> = HashMap::default();
-        let mut of_branch = |fan: usize, label: BranchLabel| -> Vec<usize> {
-            let touched = touched.entry(fan).or_insert_with(|| {
-                let leaves = self.leaves(fan);
-                let region = |first| self.touched(&self.region(first, &leaves));
-                self.model.successors(fan).map(region).collect()
-            });
-            let is_list = matches!(nodes[fan].next(), RouteDefinition::Each(_));
-            let is_other = |edge: usize| is_list || label != BranchLabel::Edge(edge);
-            let keys = others.entry((fan, label)).or_insert_with(|| {
-                union(touched.iter().enumerate().filter(|(edge, _)| is_other(*edge)).map(|(_, keys)| keys))
-            });
-            keys.clone()
-        };
+        let others: Vec<Option<(Vec<Set>, Set)>> = (0..nodes.len())
+            .map(|fan| self.inside[fan].as_ref().map(|inside| self.others(fan, &inside.branches)))
+            .collect();
+        // For each frame, the keys that the other branches of the fan-outs around it may write. The first one is no branch.
+        let mut around = vec![Set::empty(self.model.keys.len())];
+        for &BranchFrame { outer, fan, label } in self.branches.branch_frames() {
+            let mut keys: Set = around[outer].clone();
+            if let Some((others, all)) = &others[fan] {
+                keys.unite(match label {
+                    BranchLabel::Edge(edge) => &others[edge],
+                    BranchLabel::Join(_) => all,
+                });
+            }
+            around.push(keys);
+        }
         let of_node = |node: usize| {
-            let visits = self.branches.visits(node).filter(|(_, visit)| visit.frame != OUTSIDE);
-            let frames = visits.flat_map(|(_, visit)| self.branches.frames(visit.frame));
-            sorted(frames.flat_map(|BranchFrame { fan, label, .. }| of_branch(fan, label)).collect())
+            let mut keys = around[0].clone();
+            self.branches.visits(node).for_each(|(_, visit)| keys.unite(&around[visit.frame]));
+            keys.numbers().collect()
         };
         let mut beside: Vec<Vec<usize>> = (0..nodes.len()).map(of_node).collect();
         // Behind a partial join, a branch may be active beside others that began with the same edge. Late branches are active
@@ -294,11 +373,6 @@ impl Finder<'_, '_> {
         }
         beside
     }
-}
-
-/// Returns the keys of several lists, each once.
-fn union<'k>(lists: impl Iterator<Item = &'k Vec<usize>>) -> Vec<usize> {
-    sorted(lists.flatten().copied().collect())
 }
 
 fn sorted(mut keys: Vec<usize>) -> Vec<usize> {

@@ -43,6 +43,14 @@ impl Set {
         self.0[number / NUMBERS][number % NUMBERS / 64] >> (number % 64) & 1 == 1
     }
 
+    /// Returns the numbers in order.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
+        let words = self.0.iter().flat_map(|part| part.iter().copied()).enumerate();
+        words
+            .filter(|(_, word)| *word != 0)
+            .flat_map(|(at, word)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit))
+    }
+
     /// Keeps only the numbers that `other` has too; returns whether the set changed.
     pub(crate) fn intersect(&mut self, other: &Self) -> bool {
         let mut changed = false;
@@ -92,7 +100,9 @@ mod tests {
     }
 
     fn numbers(set: &Set) -> Vec<usize> {
-        (0..5_000).filter(|&number| set.contains(number)).collect()
+        let numbers: Vec<usize> = set.numbers().collect();
+        assert_eq!(numbers, (0..5_000).filter(|&number| set.contains(number)).collect::<Vec<_>>());
+        numbers
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use graph_definition::definition::{EdgeList, NodeDefinition, RouteDefinition};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
 use graph_definition::hash::{HashMap, HashSet};
+use graph_definition::source::Span;
 
 use super::assigned::show_path;
 use crate::analysis::Analysis;
@@ -11,14 +12,23 @@ use crate::analysis::edges::edges;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let said = diagnostics.len();
+    let sources = sources(analysis);
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
-        check_sources(analysis, at, node, diagnostics);
+        check_sources(analysis, node, &sources[at], diagnostics);
         check_targets(analysis, node, diagnostics);
     }
     check_max_steps(analysis, diagnostics);
     // The mistakes found so far are the cause of most that would follow.
     if analysis.model.is_whole() && diagnostics.len() == said {
-        causes(analysis).into_iter().for_each(|fault| report(analysis, fault, diagnostics));
+        let mut outside = HashSet::default();
+        for fault in causes(analysis) {
+            match fault {
+                // Several visits of a node may come on one way.
+                BranchFault::Outside { join, from, fan } if !outside.insert(entrance(analysis, *join, *from, *fan)) => {
+                }
+                fault => report(analysis, &sources, fault, diagnostics),
+            }
+        }
         if diagnostics.len() == said {
             check_partial(analysis, diagnostics);
             check_cancels(analysis, diagnostics);
@@ -26,22 +36,22 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Returns the nodes of the file that lead to a node.
-fn sources(analysis: &Analysis<'_>, node: usize) -> Vec<usize> {
-    let model = &analysis.model;
-    let leads = |source: &usize| model.onward(*source).any(|next| next == node);
-    (0..model.definition.nodes.len())
-        .filter(|source| !model.definition.nodes[*source].is_start())
-        .filter(leads)
-        .collect()
+/// Returns for each node the nodes of the file that lead to it.
+fn sources(analysis: &Analysis<'_>) -> Vec<Vec<usize>> {
+    let (model, nodes) = (&analysis.model, &analysis.model.definition.nodes);
+    let mut sources = vec![Vec::new(); nodes.len()];
+    for source in (0..nodes.len()).filter(|&source| !nodes[source].is_start()) {
+        model.onward(source).for_each(|next| sources[next].push(source));
+    }
+    sources.iter_mut().for_each(Vec::dedup);
+    sources
 }
 
-/// Checks that a join lists exactly the nodes whose edges lead to it.
-fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diagnostics: &mut Diagnostics) {
+/// Checks that a join lists exactly the nodes whose edges lead to it: its `sources`.
+fn check_sources(analysis: &Analysis<'_>, node: &NodeDefinition, sources: &[usize], diagnostics: &mut Diagnostics) {
     let Some(last) = node.waits_for.last() else { return };
     let model = &analysis.model;
     let names = |at: usize| model.definition.nodes[at].name.value.as_str();
-    let sources = sources(analysis, at);
     let said = diagnostics.len();
     let field = if node.quorum.is_some() { "of" } else { "waits_for" };
     let sources_of = || listed(sources.iter().map(|&at| names(at)));
@@ -66,21 +76,23 @@ fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diag
     if diagnostics.len() > said {
         return;
     }
-    for &source in &sources {
+    for &source in sources {
         let name = names(source);
         if node.waits_for.iter().all(|waited| waited.value.as_str() != name) {
             let message = format!("node `{name}` leads to `{}`, which does not wait for it", node.name);
-            let of_source = &model.definition.nodes[source];
-            let targets = edges(of_source.next());
-            let others = of_source.on_error().into_iter().chain(of_source.on_timeout()).chain(of_source.fewer());
-            let edge = targets.iter().filter_map(|edge| edge.to).chain(others);
-            let edge = edge.into_iter().find(|to| to.value == node.name.value).unwrap_or(&of_source.name);
             diagnostics
-                .error(code::BAD_JOIN, model.place(&edge.span), message)
+                .error(code::BAD_JOIN, model.place(edge_to(&model.definition.nodes[source], node)), message)
                 .related(model.place(&last.span), "it waits for these")
                 .help(format!("add it: `{field}: [{}]`", sources_of()));
         }
     }
+}
+
+/// Returns the place of the edge of a node that leads to another one.
+fn edge_to<'d>(source: &'d NodeDefinition, node: &NodeDefinition) -> &'d Span {
+    let others = source.on_error().into_iter().chain(source.on_timeout()).chain(source.fewer());
+    let mut targets = edges(source.next()).into_iter().filter_map(|edge| edge.to).chain(others);
+    &targets.find(|to| to.value == node.name.value).unwrap_or(&source.name).span
 }
 
 /// Reports joins that only some branches of a fan-out reach beside a quorum: it is not said how many branches a quorum counts
@@ -199,7 +211,7 @@ fn path(analysis: &Analysis<'_>, visit: usize) -> String {
     show_path(path.iter().map(|&at| analysis.model.definition.nodes[at].name.value.as_str()))
 }
 
-fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagnostics) {
+fn report(analysis: &Analysis<'_>, sources: &[Vec<usize>], fault: &BranchFault, diagnostics: &mut Diagnostics) {
     let (model, branches) = (&analysis.model, analysis.flow.branches());
     let nodes = &model.definition.nodes;
     let name = |at: usize| &nodes[at].name;
@@ -222,12 +234,12 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             diagnostic.help(match is_first {
                 true => "remove it from `start`, or lead the other branch to a node of its own".to_owned(),
                 // A join does not wait for itself.
-                false if sources(analysis, node).contains(&node) => {
+                false if sources[node].contains(&node) => {
                     "lead each branch to a node of its own, and let another node wait for them".to_owned()
                 }
                 false => format!(
                     "let it wait for them: `waits_for: [{}]`, or lead each branch to a node of its own",
-                    listed(sources(analysis, node).into_iter().map(|source| name(source).value.as_str()))
+                    listed(sources[node].iter().map(|&source| name(source).value.as_str()))
                 ),
             });
         }
@@ -291,17 +303,36 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
     }
 }
 
+/// Returns the edge by which a path comes to a join, or among the nodes of the branches that it joins, from outside of its fan-out.
+fn entrance(analysis: &Analysis<'_>, join: usize, from: Option<usize>, fan: Option<usize>) -> (usize, usize) {
+    let branches = analysis.flow.branches();
+    let is_inside = |node: usize| {
+        let mut frames = branches.visits(node).flat_map(|(_, visit)| branches.frames(visit.frame));
+        frames.any(|frame| Some(frame.fan) == fan)
+    };
+    let mut path = from.map(|visit| branches.path_to(visit)).unwrap_or_default();
+    let mut to = join;
+    while let Some(node) = path.pop() {
+        if !is_inside(node) {
+            return (node, to);
+        }
+        to = node;
+    }
+    (join, join)
+}
+
 /// Reports a join that a path leads to from outside of its fan-out, or that has none.
 fn report_outside(
     analysis: &Analysis<'_>,
     join: usize,
-    from: usize,
+    from: Option<usize>,
     fan: Option<usize>,
     diagnostics: &mut Diagnostics,
 ) {
     let nodes = &analysis.model.definition.nodes;
     let name = |at: usize| &nodes[at].name;
     let place = |at: usize| analysis.model.place(&nodes[at].name.span);
+    let (from, to) = entrance(analysis, join, from, fan);
     let Some(fan) = fan else {
         let message = format!("node `{}` waits for branches, and no fan-out has all of them", name(join));
         let diagnostic = diagnostics.error(code::OUTSIDE_JOIN, place(join), message);
@@ -312,14 +343,11 @@ fn report_outside(
         diagnostic.help("begin the branches with `next: { all: [ … ] }` or `next: { over: … }`, or remove `waits_for`");
         return;
     };
-    let message = format!(
-        "node `{}` leads to `{}` from outside of the branches of `{}`, which it joins",
-        name(from),
-        name(join),
-        name(fan)
-    );
+    let joins = if to == join { "which it joins".to_owned() } else { format!("which `{}` joins", name(join)) };
+    let (outer, inner, begins) = (name(from), name(to), name(fan));
+    let message = format!("node `{outer}` leads to `{inner}` from outside of the branches of `{begins}`, {joins}");
     diagnostics
-        .error(code::OUTSIDE_JOIN, place(from), message)
+        .error(code::OUTSIDE_JOIN, analysis.model.place(edge_to(&nodes[from], &nodes[to])), message)
         .related(place(join), "the join")
         .related(place(fan), "the branches begin here")
         .help(

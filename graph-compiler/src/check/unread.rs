@@ -171,7 +171,7 @@ impl Live {
             live.unite(&self.before[next]);
         }
         // A branch may be cancelled behind any of its nodes.
-        for join in analysis.flow.branches().cut(&analysis.model, node) {
+        for join in analysis.flow.branches().cut(node) {
             live.unite(&self.before[join]);
         }
         if analysis.flow.branches().may_be_beside(node) {
