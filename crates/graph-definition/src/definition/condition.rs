@@ -174,16 +174,18 @@ fn read_path(
 ) -> Option<Spanned<Path>> {
     let text = reader.text(tree, what)?;
     let place = SourcePlace::new(reader.source, text.span.clone());
+    let reader_of = if what == "`path`" { "a condition" } else { what };
     let otherwise = match names {
-        NamesInScope::Hook(_) => "",
-        NamesInScope::Node | NamesInScope::Item(_) => "a condition looks into `state`, `inputs`, `result` and `visit`",
+        NamesInScope::Hook(_) => String::new(),
+        _ if what.contains("element") => "the element of an entry is an input: `inputs.name`".to_owned(),
+        _ => format!("{reader_of} looks into `state`, `inputs`, `result` and `visit`"),
     };
     match names.parse_path(&text.value, &reader.arguments) {
         Ok(Path { root: Root::Now | Root::Timestamp, .. }) => {
             let diagnostic = reader.diagnostics.error(
                 code::UNKNOWN_NAMESPACE,
                 place,
-                format!("a condition cannot look at `{}`", text.value),
+                format!("{reader_of} cannot look at `{}`", text.value),
             );
             match names {
                 NamesInScope::Hook(_) => diagnostic.note(names.listed()),
@@ -214,7 +216,7 @@ fn read_path(
                     _ => 0..text.value.len(),
                 };
                 let place = SourcePlace::new(reader.source, locate(reader.source, &text.span, &text.value, &span));
-                template::report_path(reader, place, &error, otherwise, names);
+                template::report_path(reader, place, &error, &otherwise, names);
             }
             None
         }

@@ -1282,7 +1282,11 @@ fn parse_all_edges(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost:
         return None;
     }
     let mut edges = Vec::new();
-    for tree in list {
+    let is_name = |tree: &&YamlTree| matches!(tree.node, TreeNode::String(_));
+    if let Some(name) = list.iter().find(is_name) {
+        report_name(reader, list, name);
+    }
+    for tree in list.iter().filter(|tree| !is_name(tree)) {
         let reported = reader.diagnostics.len();
         let Some(edge) = parse_edge(reader, tree, lost) else { continue };
         if edge.to.is_none() && reader.diagnostics.len() == reported {
@@ -1299,6 +1303,19 @@ fn parse_all_edges(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost:
     let width = fields.get("max_concurrency").and_then(|tree| max_concurrency(reader, tree));
     let on_branch_error = parse_on_branch_error(reader, fields);
     Some(RouteDefinition::All(EdgeList { span: tree.span.clone(), edges, width, on_branch_error }))
+}
+
+/// Reports a name in `all` that is no edge, once for all names.
+fn report_name(reader: &mut DefinitionReader<'_>, list: &[YamlTree], name: &YamlTree) {
+    let edge = |tree: &YamlTree| match &tree.node {
+        TreeNode::String(name) => Some(format!("{{ to: {name} }}")),
+        _ => None,
+    };
+    let help = match list.iter().map(edge).collect::<Option<Vec<String>>>() {
+        Some(edges) if edges.len() <= 8 => format!("write `all: [{}]`", edges.join(", ")),
+        _ => format!("write `{}`, and so for each name", edge(name).unwrap_or_default()),
+    };
+    reader.wrong_shape(name, "an edge in `all`", "a mapping").help(help);
 }
 
 /// Reads `next: { over: …, as: …, to: … }`.
