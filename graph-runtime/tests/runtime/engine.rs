@@ -295,7 +295,7 @@ async fn a_run_ends_at_max_steps() {
         assert_eq!(error.to_string(), "Max steps exceeded (7)");
         assert!(matches!(error, RunError::MaxSteps { max_steps: 7, state, .. } if state["a"] == 1));
     }
-    assert!(lines.ends_with("step 7/2 a ✓ (gate)\n[graph:graph] done ✗ (Max steps exceeded (7))\n"), "{lines}");
+    assert!(lines.ends_with("step 7 a ✓ (gate)\n[graph:graph] done ✗ (Max steps exceeded (7))\n"), "{lines}");
 }
 
 #[tokio::test]

@@ -72,7 +72,9 @@ impl Printer {
     fn step(&mut self, run: &RunId, step: u64, text: fmt::Arguments<'_>) {
         let (name, nodes) = self.runs.get(run).map_or((run.as_str(), 0), |(name, nodes)| (name.as_str(), *nodes));
         self.line.clear();
-        self.line.write_fmt(format_args!("[graph:{name}] step {step}/{nodes} {text}")).ok();
+        // In a loop there are more steps than nodes.
+        let of = if step <= nodes as u64 { format!("/{nodes}") } else { String::new() };
+        self.line.write_fmt(format_args!("[graph:{name}] step {step}{of} {text}")).ok();
         self.write();
     }
 
