@@ -6,6 +6,8 @@ mod agents;
 mod answer;
 mod check;
 #[cfg(unix)]
+mod clocks;
+#[cfg(unix)]
 mod computed;
 #[cfg(unix)]
 mod edit;
