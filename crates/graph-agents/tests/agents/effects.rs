@@ -1,7 +1,8 @@
 //! Effects that are counted from outside: however a call fails, in graphs, agents, threads and tasks at each level, and wherever the
 //! process dies, each effect happens once, or as often as a `retry` says.
 //!
-//! [`Expected`] is written from docs/format.md alone. `EFFECTS=2000 SEED=7` sets the number of random cases and the seed.
+//! [`Expected`] is written from docs/format.md alone. `EFFECTS=2000 SEED=7` sets the number of random cases and the seed; a twentieth
+//! as many call the tool that fails over HTTP.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,15 +12,16 @@ use std::time::Duration;
 use graph_agents::{ModelError, ModelReply, ModelRequest};
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::testing::{FaultyStore, StoreFault, TestBed, graph_test};
-use graph_runtime::{ActionError, Call, Category, Options, RunId, Runtime, Status, Store, Tasks, Value};
+use graph_runtime::{ActionError, Call, Category, HttpPolicy, Options, RunId, Runtime, Status, Store, Tasks, Value};
 use serde_json::json;
 
 use crate::attacks::finished;
+use crate::http_effects::{FastClock, serve};
 use crate::tree::{Scripted, Tree, answer, calls};
 
 /// The way in which the tool `test/tell` ends after its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+pub(crate) enum How {
     Succeeds,
     Permanent,
     Transient,
@@ -51,6 +53,10 @@ impl How {
 
     fn name(self) -> String {
         format!("{self:?}")
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        Self::ALL.into_iter().find(|how| how.name() == name).unwrap()
     }
 }
 
@@ -120,6 +126,8 @@ struct Case {
     how: How,
     /// The agent whose model fails; else a graph.
     is_agent: bool,
+    /// The address of the server that the graph tells, if that is not the tool `test/tell`.
+    server: Option<String>,
     /// The `retry` of the node that calls the tool that fails.
     own: Own,
     /// Whether the graph itself has too little time for a call that stalls.
@@ -231,13 +239,22 @@ impl Case {
     fn leaf(&self) -> String {
         let limits = if self.is_short { "limits: { timeout: 5s }\n" } else { "" };
         let timeout = if self.is_short { "" } else { "      timeout: 5s\n" };
+        let how = "how: \"${inputs.how}\"";
+        let action = match &self.server {
+            None => format!("{{ item_id: test/tell, params: {{ {how} }} }}"),
+            Some(url) => {
+                format!(
+                    "{{ item_id: rye/http/request, params: {{ method: POST, url: \"{url}\", json: {{ {how} }} }} }}"
+                )
+            }
+        };
         format!(
             "{HEAD}{limits}{}config:
   start: charge
   nodes:
-    charge: {{ action: {{ item_id: test/charge, params: {{ how: \"${{inputs.how}}\" }} }}, next: tell }}
+    charge: {{ action: {{ item_id: test/charge, params: {{ {how} }} }}, next: tell }}
     tell:
-      action: {{ item_id: test/tell, params: {{ how: \"${{inputs.how}}\" }} }}
+      action: {action}
 {timeout}      {}
       next: done
     done: {{ type: return }}\n",
@@ -315,10 +332,13 @@ impl Level {
 /// An effect: its tool, and the idempotency key of its call.
 type Effect = (String, String);
 
+/// All effects, in their order.
+pub(crate) type Effects = Arc<Mutex<Vec<Effect>>>;
+
 /// The world outside of the runs, which sees each effect. It reads journals only to find calls that were made again.
 #[derive(Clone, Default)]
 struct World {
-    effects: Arc<Mutex<Vec<Effect>>>,
+    effects: Effects,
     /// The store in which the results of calls are looked for, before they are made.
     disk: Arc<Mutex<Option<TestBed>>>,
     /// The calls that were made although their results were in the store.
@@ -362,9 +382,7 @@ impl World {
                 let world = telling.clone();
                 async move {
                     let times = world.happens(&call).await;
-                    let name = params["how"].as_str().unwrap_or_default();
-                    let how = How::ALL.into_iter().find(|how| how.name() == name).unwrap();
-                    match how {
+                    match How::named(params["how"].as_str().unwrap_or_default()) {
                         How::Permanent => Err(ActionError::permanent("no luck")),
                         How::Transient => Err(ActionError::transient("no luck")),
                         How::Once if times == 1 => Err(ActionError::transient("no luck")),
@@ -409,8 +427,11 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(case: Case) -> Self {
+    fn new(mut case: Case) -> Self {
         let (tree, world) = (Tree::new(), World::default());
+        if case.server.is_some() {
+            case.server = Some(serve(Arc::clone(&world.effects)));
+        }
         case.write(&tree);
         let library = Library::open(&tree.path("graphs"), world.tools());
         let of_contract = if case.levels.is_empty() && case.is_agent { "tools/" } else { "" };
@@ -422,7 +443,12 @@ impl Subject {
     fn process(&self, bed: &TestBed, store: impl Store) -> (Runtime, Tasks) {
         let (how, tasks) = (self.case.how, self.library.tasks());
         let model = Scripted::new(move |turn, request| sells(how, turn, request));
-        let runtime = bed.process(store).tools(self.tree.agents(&model).tasks(tasks.clone())).build().unwrap();
+        let (mut builder, mut tools) = (bed.process(store), self.tree.agents(&model).tasks(tasks.clone()));
+        if let Some(server) = &self.case.server {
+            builder = builder.clock(Arc::new(FastClock::new()));
+            tools = tools.http(HttpPolicy::new().allow_internal(server).unwrap());
+        }
+        let runtime = builder.tools(tools).build().unwrap();
         tasks.serve(&runtime);
         (runtime, tasks)
     }
@@ -549,8 +575,20 @@ impl Dice {
         });
         let levels = levels.collect();
         let hows = How::ALL.into_iter().filter(|how| !is_agent || *how != How::Stalls).collect::<Vec<_>>();
-        let (how, is_short) = (self.one_of(&hows), !is_agent && self.below(3) == 0);
-        Case { how, is_agent, own: self.one_of(&Own::ALL), is_short, levels }
+        let how = self.one_of(&hows);
+        // Where a call does not stall, the pauses between its attempts, which are partly random, would decide how many there is time for.
+        let is_short = !is_agent && self.below(3) == 0 && how == How::Stalls;
+        Case { how, is_agent, server: None, own: self.one_of(&Own::ALL), is_short, levels }
+    }
+
+    /// As [`Dice::case`], of a graph that tells a server.
+    fn http_case(&mut self) -> Case {
+        loop {
+            let case = self.case();
+            if !case.is_agent && !matches!(case.how, How::Cancelled | How::Panics) {
+                return Case { server: Some(String::new()), ..case };
+            }
+        }
     }
 }
 
@@ -565,7 +603,7 @@ async fn nothing_but_a_tool_is_repeated_without_a_retry(_: TestBed) {
                 continue;
             }
             let levels = vec![Level { callee, own: Own::None }, Level { callee: Named, own: Own::None }];
-            let case = Case { how: How::Transient, is_agent, own: Own::Off, is_short: false, levels };
+            let case = Case { how: How::Transient, is_agent, server: None, own: Own::Off, is_short: false, levels };
             let mut subject = Subject::new(case);
             for how in How::ALL.into_iter().filter(|how| !is_agent || *how != How::Stalls) {
                 subject.case.how = how;
@@ -576,26 +614,66 @@ async fn nothing_but_a_tool_is_repeated_without_a_retry(_: TestBed) {
     assert!(wrong.is_empty(), "{} cases are wrong: {}", wrong.len(), wrong.join("\n"));
 }
 
-/// Random cases, whole and with a crash at each write.
-#[graph_test]
-async fn effects_happen_once_or_as_a_retry_says(_: TestBed) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (cases, seed) = (number("EFFECTS").unwrap_or(8), number("SEED").unwrap_or(1));
-    let (mut wrong, mut runs) = (Vec::new(), 0);
-    for round in 0..cases {
-        let mut dice = Dice((seed << 32 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let subject = Subject::new(dice.case());
-        wrong.extend(subject.judge_whole().await.err());
-        runs += 1;
-        'writes: for write in 1.. {
-            for written in [false, true] {
-                let Some(judged) = subject.judge_crash(write, written).await else { break 'writes };
-                wrong.extend(judged.err());
-                runs += 1;
-            }
+/// Makes a case whole, and with a crash at each write. Returns how many runs that are, and what is wrong with them.
+async fn judge(case: Case) -> (usize, Vec<String>) {
+    let subject = Subject::new(case);
+    let mut wrong: Vec<String> = subject.judge_whole().await.err().into_iter().collect();
+    let mut runs = 1;
+    for write in 1.. {
+        for written in [false, true] {
+            let Some(judged) = subject.judge_crash(write, written).await else { return (runs, wrong) };
+            wrong.extend(judged.err());
+            runs += 1;
         }
     }
+    (runs, wrong)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn dice(seed: u64, round: u64) -> Dice {
+    Dice((seed << 32 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+}
+
+fn report(cases: u64, seed: u64, runs: usize, wrong: &[String]) {
     println!("{cases} cases, {runs} runs, seed {seed}");
     let shown: Vec<String> = wrong.iter().take(5).cloned().collect();
     assert!(wrong.is_empty(), "{} of {runs} runs are wrong:\n{}", wrong.len(), shown.join("\n"));
+}
+
+/// Random cases, whole and with a crash at each write.
+#[graph_test]
+async fn effects_happen_once_or_as_a_retry_says(_: TestBed) {
+    let (cases, seed) = (number("EFFECTS").unwrap_or(8), number("SEED").unwrap_or(1));
+    let (mut wrong, mut runs) = (Vec::new(), 0);
+    for round in 0..cases {
+        let (made, found) = judge(dice(seed, round).case()).await;
+        wrong.extend(found);
+        runs += made;
+    }
+    report(cases, seed, runs, &wrong);
+}
+
+/// As [`effects_happen_once_or_as_a_retry_says`], with effects of requests. They take real time, so several cases run at a time.
+#[test]
+fn effects_of_requests_happen_once_or_as_a_retry_says() {
+    let (cases, seed) = (number("EFFECTS").map_or(3, |cases| cases / 20), number("SEED").unwrap_or(1));
+    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (mut wrong, mut runs) = (Vec::new(), 0);
+    tokio.block_on(async {
+        let (mut open, mut round) = (tokio::task::JoinSet::new(), 0);
+        while round < cases || !open.is_empty() {
+            if round < cases && open.len() < 8 {
+                open.spawn(judge(dice(seed, round).http_case()));
+                round += 1;
+            } else if let Some(done) = open.join_next().await {
+                let (made, found) = done.unwrap();
+                wrong.extend(found);
+                runs += made;
+            }
+        }
+    });
+    report(cases, seed, runs, &wrong);
 }

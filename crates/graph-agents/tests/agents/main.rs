@@ -11,6 +11,7 @@ mod contexts;
 mod contracts;
 mod crashes;
 mod effects;
+mod http_effects;
 #[path = "../../../../tests/support/rules.rs"]
 mod judge;
 mod limits;
