@@ -41,8 +41,12 @@ fn is_hidden(character: char) -> bool {
     }
 }
 
+/// How many characters of a text are of the pieces; the letters behind them have a byte each, so that a text fits into what a command
+/// reads from stdin.
+const MOST_OF_PIECES: usize = 1_000_000;
+
 fn text_of(length: usize) -> String {
-    PIECES.chars().cycle().take(length).collect()
+    PIECES.chars().cycle().take(MOST_OF_PIECES).chain(std::iter::repeat('a')).take(length).collect()
 }
 
 /// Checks what a command printed for people, or as JSON.
