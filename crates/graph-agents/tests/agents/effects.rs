@@ -659,7 +659,7 @@ async fn effects_happen_once_or_as_a_retry_says(_: TestBed) {
 /// As [`effects_happen_once_or_as_a_retry_says`], with effects of requests. They take real time, so several cases run at a time.
 #[test]
 fn effects_of_requests_happen_once_or_as_a_retry_says() {
-    let (cases, seed) = (number("EFFECTS").map_or(3, |cases| cases / 20), number("SEED").unwrap_or(1));
+    let (cases, seed) = (number("EFFECTS").map_or(1, |cases| cases / 20), number("SEED").unwrap_or(1));
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (mut wrong, mut runs) = (Vec::new(), 0);
     tokio.block_on(async {
