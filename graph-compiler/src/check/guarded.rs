@@ -6,6 +6,7 @@
 
 mod answers;
 mod paths;
+mod shown;
 mod sources;
 
 use graph_definition::definition::{CallDefinition, SchemaKind, TermDefinition, TermKind, ValueSchema, locate};

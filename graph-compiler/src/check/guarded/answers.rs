@@ -27,7 +27,7 @@ use graph_model::program::OnNoMatch;
 use graph_model::template::Template;
 use graph_model::value::{AsView, Map, Value, View};
 
-use super::paths::GraphPaths;
+use super::paths::{GraphPaths, has_each_case};
 use crate::analysis::coverage::Table;
 use crate::analysis::coverage::domain::Decision;
 
@@ -202,7 +202,9 @@ impl<'a, 'd> Answers<'a, 'd> {
         let at = self.interrupt;
         match self.paths.node(at).next() {
             RouteDefinition::First(list) => {
-                let table = self.paths.analysis.coverage[at].as_ref().map(|coverage| &coverage.table);
+                let analysis = self.paths.analysis;
+                let coverage = analysis.coverage[at].as_ref();
+                let table = coverage.filter(|one| has_each_case(analysis, at, one)).map(|coverage| &coverage.table);
                 if let Some(cases) = table.and_then(|table| self.cases_of(table)) {
                     let table = table.expect("it has cases");
                     let case = |case: &Vec<usize>| each(&|answer| self.followed(&list.edges, table, case, answer));
@@ -279,9 +281,9 @@ impl<'a, 'd> Answers<'a, 'd> {
         let target = |name: &str| model.node(name);
         match self.paths.node(node).next() {
             RouteDefinition::First(list) => {
-                for edge in &list.edges {
+                for (place, edge) in list.edges.iter().enumerate() {
                     let holds = self.may_hold(&edge.when, answer, at_interrupt, kept);
-                    if holds != Some(false) {
+                    if holds != Some(false) && self.paths.can_follow(node, place) {
                         after.extend(edge.to.as_ref().and_then(|to| target(to.value.as_str())));
                     }
                     if holds == Some(true) {

@@ -7,6 +7,9 @@
 //! - behind another guarded call, or where branches meet in which there is one, those that this call may use;
 //! - outside of a fan-out over a list, and before a foreach, those that do not show the list.
 //!
+//! Before a join that needs each of its branches, each has arrived: it is enough that one of them approves a value on all its paths. Such a
+//! branch is searched by itself, from the join to the fan-out.
+//!
 //! The search of a call finds the approvals that it may use. So the searches are repeated until no call may use another one.
 
 use std::cell::RefCell;
@@ -18,12 +21,13 @@ use graph_definition::definition::{
 };
 use graph_definition::hash::{HashMap, HashSet};
 use graph_model::path::{Path, Root};
-use graph_model::program::{LAST_ERROR, RETRIES};
+use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::reducer::Reducer;
 use graph_model::template::{Expression, Template};
 
 use super::answers::Answers;
 use super::paths::{GraphPaths, Via};
+use super::shown::{mentions, shows};
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
 use crate::types::{Type, TypeKind};
@@ -34,6 +38,12 @@ const ANY: &str = "*";
 const MOST_PARTS: usize = 16;
 /// The maximum number of used approvals that a search remembers. Behind more of them, no approval counts.
 const MOST_USED: usize = 8;
+/// The most fan-outs, one inside the other, whose branches are searched by themselves.
+const MOST_INSIDE: usize = 8;
+/// The most interrupts that decide together about a call.
+const MOST_TOGETHER: usize = 16;
+/// How often a search begins again without the interrupts that do not decide. Then each decides by itself, or does not count.
+const MOST_ROUNDS: usize = 16;
 
 /// A value at a point of the graph: its source is searched for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,6 +54,8 @@ struct Goal {
     /// How many assignments of the node were made; `None` before it does anything.
     made: Option<usize>,
     valid: Valid,
+    /// Whether the node is a join at which too few branches arrive, so that it is not visited.
+    is_missed: bool,
 }
 
 /// The approvals that count at a point of a search.
@@ -113,12 +125,7 @@ pub(super) struct Sources<'a, 'd> {
     answers: RefCell<HashMap<usize, Rc<Answers<'a, 'd>>>>,
     /// For each node, the interrupts whose approvals its guarded call may use.
     uses: RefCell<Vec<BTreeSet<usize>>>,
-    /// The interrupts that approve the value of an expression for the call of a node.
-    approved: RefCell<HashMap<(usize, Vec<Path>), ApprovingInterrupts>>,
 }
-
-/// The nodes of interrupts that approve a value.
-type ApprovingInterrupts = BTreeSet<usize>;
 
 impl<'a, 'd> Sources<'a, 'd> {
     pub(super) fn new(paths: &'a GraphPaths<'a, 'd>) -> Self {
@@ -133,7 +140,6 @@ impl<'a, 'd> Sources<'a, 'd> {
             interrupts: (0..count).filter_map(interrupt).collect(),
             answers: RefCell::default(),
             uses: RefCell::new(vec![BTreeSet::new(); count]),
-            approved: RefCell::default(),
         }
     }
 
@@ -163,18 +169,20 @@ impl<'a, 'd> Sources<'a, 'd> {
             return false;
         }
         let approved = self.search(call, site, &expression.paths, None).unwrap_or_else(|(approved, _)| approved);
-        let (mut all, mut uses) = (self.approved.borrow_mut(), self.uses.borrow_mut());
-        let of_value = all.entry((call, expression.paths.clone())).or_default();
-        let before = (of_value.len(), uses[call].len());
-        of_value.extend(&approved);
+        let mut uses = self.uses.borrow_mut();
+        let before = uses[call].len();
         uses[call].extend(approved);
-        (of_value.len(), uses[call].len()) != before
+        uses[call].len() != before
     }
 
     /// Returns why a call at a node may not use the value of an expression, with the path that is to blame; `None` if it is trusted or
     /// approved.
     pub(super) fn untrusted(&self, call: usize, site: Site, expression: &Expression) -> Vec<(usize, Objection)> {
         let Err((_, objection)) = self.search(call, site, &expression.paths, None) else { return Vec::new() };
+        // A value that needs no approval needs none for its list either.
+        if self.search(call, site, &expression.paths, Some(Weakness::Used)).is_ok() {
+            return Vec::new();
+        }
         if expression.paths.len() == 1 {
             return vec![(0, objection)];
         }
@@ -201,15 +209,31 @@ impl<'a, 'd> Sources<'a, 'd> {
         none: Option<Weakness>,
     ) -> Result<BTreeSet<usize>, (BTreeSet<usize>, Objection)> {
         if site == Site::Hook {
-            let is_trusted = |path: &Path| match path.root {
-                Root::Now | Root::Timestamp => true,
-                Root::Inputs => self.is_vouched(path),
-                _ => false,
-            };
             let event = Objection::Unapproved { source: Provenance::Event, weak: None };
-            return if paths.iter().all(is_trusted) { Ok(BTreeSet::new()) } else { Err((BTreeSet::new(), event)) };
+            let is_trusted = paths.iter().all(|path| self.is_trusted_in_hook(call, path));
+            return if is_trusted { Ok(BTreeSet::new()) } else { Err((BTreeSet::new(), event)) };
         }
-        let mut search = Search { paths: paths.to_vec(), ..Search::default() };
+        let mut search = Search::default();
+        loop {
+            let outcome = self.search_once(call, site, paths, none, &mut search);
+            let undecided = self.undecided(call, &search);
+            if undecided.is_empty() {
+                return outcome.map(|()| search.approved.clone()).map_err(|objection| (search.approved, objection));
+            }
+            let rejected = &search.rejected | &undecided;
+            search = Search { rejected, rounds: MOST_ROUNDS.min(search.rounds + 1), ..Search::default() };
+        }
+    }
+
+    /// Follows a value back to its sources, as if each interrupt decided that is not rejected.
+    fn search_once(
+        &self,
+        call: usize,
+        site: Site,
+        paths: &[Path],
+        none: Option<Weakness>,
+        search: &mut Search,
+    ) -> Result<(), Objection> {
         let mut valid = Valid { none, ..self.beside(call) };
         let each = self.node(call).each().filter(|_| site == Site::Item);
         valid.lists.extend(each.map(|_| call));
@@ -227,7 +251,7 @@ impl<'a, 'd> Sources<'a, 'd> {
             }
             None => search.push(paths.to_vec(), (call, None, &valid)),
         }
-        self.finish(call, &mut search)?;
+        self.finish(call, search)?;
         // An approval that shows a list holds only for this list.
         let mut checked = BTreeSet::new();
         while let Some(node) = search.lists.difference(&checked).next().copied() {
@@ -235,12 +259,37 @@ impl<'a, 'd> Sources<'a, 'd> {
             let made = (node != call).then_some(usize::MAX);
             let valid = Valid { lists: BTreeSet::new(), ..self.beside(call) };
             search.read(list_of(self.node(node)).expect("it has a list"), &[], (node, made, &valid));
-            self.finish(call, &mut search)?;
+            self.finish(call, search)?;
         }
-        Ok(search.approved)
+        Ok(())
     }
 
-    fn finish(&self, call: usize, search: &mut Search) -> Result<(), (BTreeSet<usize>, Objection)> {
+    /// Whether a hook may use a value. No interrupt is before it, and any node may be: a key has what any of them writes, and nobody
+    /// approves it.
+    fn is_trusted_in_hook(&self, hook: usize, path: &Path) -> bool {
+        match (path.root, path.segments.as_slice()) {
+            (Root::Now | Root::Timestamp, _) => true,
+            (Root::Inputs, _) => self.is_vouched(path),
+            (Root::Local, [data, rest @ ..]) if data == "state" && !rest.is_empty() => {
+                let path = Path { root: Root::State, segments: rest.to_vec() };
+                if self.analysis.model.key(&rest[0]).is_none() {
+                    return false;
+                }
+                if self.analysis.model.definition.hooks[hook].event == Event::GraphStarted {
+                    return self.begun(&path, usize::MAX, false).is_ok();
+                }
+                let (mut search, none) = (Search::default(), Some(Weakness::Used));
+                let valid = Valid { none, ..Valid::default() };
+                for node in 0..self.paths.nodes().len() {
+                    search.push(vec![path.clone()], (node, Some(usize::MAX), &valid));
+                }
+                self.finish(usize::MAX, &mut search).is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    fn finish(&self, call: usize, search: &mut Search) -> Result<(), Objection> {
         let mut objection = None;
         while let Some(goal) = search.open.pop_front() {
             if let Err(found) = self.follow(&goal, call, search) {
@@ -251,9 +300,9 @@ impl<'a, 'd> Sources<'a, 'd> {
             None => Ok(()),
             Some((Objection::Unapproved { source, .. }, valid)) => {
                 let weak = search.weak.or_else(|| Some((None, valid.none?)));
-                Err((std::mem::take(&mut search.approved), Objection::Unapproved { source, weak }))
+                Err(Objection::Unapproved { source, weak })
             }
-            Some((rewritten, _)) => Err((std::mem::take(&mut search.approved), rewritten)),
+            Some((rewritten, _)) => Err(rewritten),
         }
     }
 
@@ -307,41 +356,35 @@ impl<'a, 'd> Sources<'a, 'd> {
         if let Some(&node) = valid.lists.iter().find(is_hidden) {
             return Some(Weakness::List(node));
         }
-        let answers = self.answers(interrupt.node);
-        // An answer may lead to another question about the same value.
-        let asks_again = || {
-            let others = self.others(interrupt.node, call, goal, search);
-            !others.is_empty() && answers.decide_with(&others, call)
-        };
-        (!answers.decide(call) && !asks_again()).then_some(Weakness::EachAnswer)
+        let is_rejected = search.rejected.contains(&interrupt.node)
+            || search.rounds == MOST_ROUNDS && !self.answers(interrupt.node).decide(call);
+        is_rejected.then_some(Weakness::EachAnswer)
     }
 
-    /// Returns other interrupts that approve the value for the call by themselves, and that no other call uses.
-    fn others(&self, interrupt: usize, call: usize, goal: &Goal, search: &Search) -> BTreeSet<usize> {
-        // A value that has been in another key before, or is one of several, is not followed that far.
-        if goal.paths != search.paths || !goal.valid.lists.is_empty() {
-            return BTreeSet::new();
-        }
-        let (approved, uses) = (self.approved.borrow(), self.uses.borrow());
-        let others = approved.get(&(call, search.paths.clone())).into_iter().flatten().copied();
-        let is_own = |&other: &usize| {
-            let mut used = uses.iter().enumerate();
-            !used.any(|(node, used)| node != call && used.contains(&other)) && self.answers(other).decide(call)
+    /// Returns the interrupts by which a search has approved a value and that do not decide about the call. One decides by itself, or
+    /// together with others: it has an answer that leads to the call only by an answer to one of them. The last before the call decides.
+    fn undecided(&self, call: usize, search: &Search) -> BTreeSet<usize> {
+        let uses = self.uses.borrow();
+        let is_free = |node: usize| !uses.iter().enumerate().any(|(user, used)| user != call && used.contains(&node));
+        let others = || search.approved.iter().copied().filter(|one| !search.passed.contains(one));
+        let others: BTreeSet<usize> = others().filter(|&one| is_free(one)).take(MOST_TOGETHER).collect();
+        let is_undecided = |&one: &usize| {
+            let answers = self.answers(one);
+            !answers.decide(call) && (others.is_empty() || !answers.decide_with(&others, call))
         };
-        let shows_it =
-            |&other: &usize| self.interrupts.iter().any(|one| one.node == other && shows(one.payload, &search.paths));
-        others.filter(|&other| other != interrupt).filter(shows_it).filter(is_own).collect()
+        search.approved.iter().copied().filter(is_undecided).collect()
     }
 
     /// Adds the goals from which the value of one comes.
     fn follow(&self, goal: &Goal, call: usize, search: &mut Search) -> Result<(), Objection> {
-        let Goal { paths, node, made, valid } = goal;
+        let Goal { paths, node, made, .. } = goal;
         let node = *node;
         let [path] = paths.as_slice() else {
             if self.stays_together(goal) {
                 self.step_back(goal, call, search)?;
             } else {
-                paths.iter().for_each(|path| search.push(vec![path.clone()], (node, *made, valid)));
+                let alone = |path: &Path| Goal { paths: vec![path.clone()], ..goal.clone() };
+                paths.iter().for_each(|path| search.add(alone(path)));
             }
             return Ok(());
         };
@@ -387,56 +430,107 @@ impl<'a, 'd> Sources<'a, 'd> {
 
     /// Adds the goals for a value that a node has from those before it.
     fn step_back(&self, goal: &Goal, call: usize, search: &mut Search) -> Result<(), Objection> {
-        let Goal { paths, node, .. } = goal;
-        for &(before, via) in self.paths.before(*node) {
-            let mut valid = goal.valid.clone();
-            self.come_by((*node, before), call, &mut valid);
-            if via == Via::Otherwise {
-                search.push(paths.clone(), (before, None, &valid));
-                continue;
-            }
-            let is_target = || self.paths.successors(before).any(|next| next == *node);
-            if let RouteDefinition::Each(each) = self.node(before).next()
-                && is_target()
-            {
-                let is_element =
-                    |path: &Path| path.root == Root::Local && path.segments.first() == Some(&each.name.value);
-                let inner = valid.lists.iter().filter_map(|&list| paths_of(list_of(self.node(list))?));
-                let hides = inner.flatten().any(is_element);
-                if hides {
-                    // A list that is a part of an element: an interrupt out here cannot show it.
-                    valid.none.get_or_insert(Weakness::List(before));
-                } else if self.paths.is_inside(call, before) && valid.none.is_none() {
-                    valid.lists.insert(before);
-                }
-                if let [path] = paths.as_slice()
-                    && is_element(path)
-                {
-                    search.read(&each.over, &of_element(path), (before, Some(usize::MAX), &valid));
-                    continue;
-                }
-            }
-            let asked = self.interrupts.iter().find(|one| one.node == before && shows(one.payload, paths));
-            if let Some(interrupt) = asked {
-                let shown = Goal { valid: valid.clone(), ..goal.clone() };
-                match self.weakness(interrupt, call, &shown, search) {
-                    None => {
-                        search.approved.insert(before);
-                        search.lists.extend(&valid.lists);
-                        // An answer may write the value itself.
-                        for path in paths.iter().filter(|path| path.root == Root::State) {
-                            let made = Some(usize::MAX);
-                            let goal = Goal { paths: vec![path.clone()], node: before, made, valid: valid.clone() };
-                            self.written_beside(&goal, search)?;
-                            self.written_by_answer(&goal, search)?;
-                        }
-                        continue;
-                    }
-                    Some(weakness) => search.weak = Some((Some(before), weakness)),
-                }
-            }
-            search.push(paths.clone(), (before, Some(usize::MAX), &valid));
+        if self.is_approved_in_branch(goal, call, search) {
+            return Ok(());
         }
+        let mut steps = self.paths.before(goal.node).iter();
+        steps.try_for_each(|&step| self.step_to(goal, step, call, search))
+    }
+
+    /// Whether the node of a goal is a join that needs each of its branches, and all paths of one of them lead by interrupts that
+    /// approve the value. Adds their approvals.
+    fn is_approved_in_branch(&self, goal: &Goal, call: usize, search: &mut Search) -> bool {
+        if goal.is_missed || goal.valid.none.is_some() || search.depth == MOST_INSIDE {
+            return false;
+        }
+        let Some((fan, arrivals)) = self.paths.arrivals(goal.node) else { return false };
+        let is_written = |path: &Path| {
+            let mut inside = (0..self.paths.nodes().len()).filter(|&node| self.paths.is_inside(node, fan));
+            inside.any(|node| self.node(node).changed().any(|key| is_key(path, key.value.as_str())))
+        };
+        if !goal.paths.iter().all(|path| matches!(path.root, Root::State | Root::Inputs) && !is_written(path)) {
+            return false;
+        }
+        arrivals.iter().any(|steps| {
+            let mut branch = Search {
+                rejected: search.rejected.clone(),
+                rounds: search.rounds,
+                until: Some(fan),
+                depth: search.depth + 1,
+                ..Search::default()
+            };
+            let stepped = steps.iter().try_for_each(|&step| self.step_to(goal, step, call, &mut branch));
+            let is_approved = stepped.is_ok() && self.finish(call, &mut branch).is_ok() && !branch.is_through;
+            search.passed.extend(branch.passed);
+            if is_approved {
+                search.approved.extend(branch.approved);
+                search.lists.extend(branch.lists);
+            }
+            is_approved
+        })
+    }
+
+    /// Adds the goals for a value that a node has from one of those before it.
+    fn step_to(
+        &self,
+        goal: &Goal,
+        (before, via): (usize, Via),
+        call: usize,
+        search: &mut Search,
+    ) -> Result<(), Objection> {
+        let Goal { paths, node, .. } = goal;
+        if search.until == Some(before) {
+            search.is_through = true;
+            return Ok(());
+        }
+        let mut valid = goal.valid.clone();
+        self.come_by((*node, before), call, &mut valid);
+        if via == Via::Otherwise {
+            let is_missed = self.analysis.model.fewer_successor(before) == Some(*node);
+            search.add(Goal { paths: paths.clone(), node: before, made: None, valid, is_missed });
+            return Ok(());
+        }
+        let is_target = || self.paths.successors(before).any(|next| next == *node);
+        if let RouteDefinition::Each(each) = self.node(before).next()
+            && is_target()
+        {
+            let is_element = |path: &Path| path.root == Root::Local && path.segments.first() == Some(&each.name.value);
+            let inner = valid.lists.iter().filter_map(|&list| paths_of(list_of(self.node(list))?));
+            let hides = inner.flatten().any(is_element);
+            if hides {
+                // A list that is a part of an element: an interrupt out here cannot show it.
+                valid.none.get_or_insert(Weakness::List(before));
+            } else if self.paths.is_inside(call, before) && valid.none.is_none() {
+                valid.lists.insert(before);
+            }
+            if let [path] = paths.as_slice()
+                && is_element(path)
+            {
+                search.read(&each.over, &of_element(path), (before, Some(usize::MAX), &valid));
+                return Ok(());
+            }
+        }
+        let asked = self.interrupts.iter().find(|one| one.node == before && shows(one.payload, paths));
+        if let Some(interrupt) = asked {
+            let shown = Goal { valid: valid.clone(), ..goal.clone() };
+            match self.weakness(interrupt, call, &shown, search) {
+                None => {
+                    search.approved.insert(before);
+                    search.lists.extend(&valid.lists);
+                    // An answer may write the value itself.
+                    for path in paths.iter().filter(|path| path.root == Root::State) {
+                        let made = Some(usize::MAX);
+                        let goal = Goal { paths: vec![path.clone()], node: before, made, ..shown.clone() };
+                        self.written_beside(&goal, search)?;
+                        self.written_by_answer(&goal, search)?;
+                    }
+                    return Ok(());
+                }
+                Some(weakness) => search.weak = Some((Some(before), weakness)),
+            }
+        }
+        search.passed.insert(before);
+        search.push(paths.clone(), (before, Some(usize::MAX), &valid));
         Ok(())
     }
 
@@ -621,21 +715,33 @@ impl Goal {
 /// The goals of one search, and the approvals that it has found.
 #[derive(Default)]
 struct Search {
-    /// The paths of the value at the call.
-    paths: Vec<Path>,
     open: VecDeque<Goal>,
     seen: HashSet<Goal>,
     approved: BTreeSet<usize>,
     /// The nodes with lists for which an interrupt outside of them approves the value.
     lists: BTreeSet<usize>,
+    /// The interrupts that show the value and do not decide.
+    rejected: BTreeSet<usize>,
+    /// How often the search has begun.
+    rounds: usize,
+    /// The nodes that the search has come by. An interrupt among them does not approve the value on each path.
+    passed: BTreeSet<usize>,
     /// The latest interrupt that shows the value and does not count.
     weak: Option<(Option<usize>, Weakness)>,
+    /// The fan-out at which the search of a branch is over, and whether it has come there.
+    until: Option<usize>,
+    is_through: bool,
+    /// The number of searches around this one, each of a branch.
+    depth: usize,
 }
 
 impl Search {
-    fn push(&mut self, mut paths: Vec<Path>, (node, made, valid): (usize, Option<usize>, &Valid)) {
-        paths.iter_mut().for_each(|path| path.segments.truncate(MOST_PARTS));
-        let goal = Goal { paths, node, made, valid: valid.clone() };
+    fn push(&mut self, paths: Vec<Path>, (node, made, valid): (usize, Option<usize>, &Valid)) {
+        self.add(Goal { paths, node, made, valid: valid.clone(), is_missed: false });
+    }
+
+    fn add(&mut self, mut goal: Goal) {
+        goal.paths.iter_mut().for_each(|path| path.segments.truncate(MOST_PARTS));
         if self.seen.insert(goal.clone()) {
             self.open.push_back(goal);
         }
@@ -693,40 +799,6 @@ fn of_element(path: &Path) -> Vec<String> {
 /// Whether a path leads into a key of the state, or to all keys.
 fn is_key(path: &Path, name: &str) -> bool {
     path.root == Root::State && path.segments.first().is_none_or(|key| key == name)
-}
-
-/// Whether a payload shows the value of an expression, by itself or as a part of a value: the same expression, or each of its paths. A
-/// value inside of a text does not count: its text could pretend to be another one.
-fn shows(payload: &TermDefinition, paths: &[Path]) -> bool {
-    let is_each_shown = || paths.iter().all(|path| any_expression(payload, &mut |shown| is_shown(shown, &[path])));
-    let all: Vec<&Path> = paths.iter().collect();
-    any_expression(payload, &mut |shown| is_shown(shown, &all)) || paths.len() > 1 && is_each_shown()
-}
-
-/// Whether a payload shows the value at a path, by itself or as one of several values of an expression.
-fn mentions(payload: &TermDefinition, path: &Path) -> bool {
-    any_expression(payload, &mut |shown| shown.iter().any(|shown| is_shown(std::slice::from_ref(shown), &[path])))
-}
-
-/// Whether values at these paths are parts of those that an expression has, each the same part.
-fn is_shown(shown: &[Path], paths: &[&Path]) -> bool {
-    let mut pairs = shown.iter().zip(paths);
-    let rest = |path: &Path, shown: &Path| path.segments.get(shown.segments.len()..).map(<[String]>::to_vec);
-    let first = shown.first().zip(paths.first()).and_then(|(shown, path)| rest(path, shown));
-    shown.len() == paths.len()
-        && pairs.all(|(shown, path)| {
-            shown.root == path.root && path.segments.starts_with(&shown.segments) && rest(path, shown) == first
-        })
-}
-
-/// Whether a value of a term is that of an expression for which `holds` is true.
-fn any_expression(term: &TermDefinition, holds: &mut dyn FnMut(&[Path]) -> bool) -> bool {
-    match &term.kind {
-        TermKind::Template { template: Template::Whole(expression), .. } => holds(&expression.paths),
-        TermKind::List(list) => list.iter().any(|term| any_expression(term, holds)),
-        TermKind::Object(fields) => fields.iter().any(|(_, term)| any_expression(term, holds)),
-        TermKind::Unreadable | TermKind::Literal(_) | TermKind::Template { .. } => false,
-    }
 }
 
 /// Whether a value of this type may be or contain a text that its author did not choose.

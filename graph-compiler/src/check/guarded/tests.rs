@@ -134,7 +134,8 @@ impl GuardedGraphs {
 
 fn written(nodes: &[Node]) -> String {
     let mut text = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
-                    permissions: [\"rye.execute.tool.*\"]\nconfig:\n  start: n0\n  on_no_match: return\n  state: { k0: '', k1: '', k2: '' }\n  nodes:\n"
+                    permissions: [\"rye.execute.tool.*\"]\n\
+                    config_schema: { type: object, properties: { b: { type: boolean } } }\nconfig:\n  start: n0\n  on_no_match: return\n  state: { k0: '', k1: '', k2: '' }\n  nodes:\n"
         .to_owned();
     for (at, node) in nodes.iter().enumerate() {
         let call = |tool: &str, params: &str| format!("action: {{ item_id: {tool}, params: {{ {params} }} }}");
@@ -163,7 +164,7 @@ fn written(nodes: &[Node]) -> String {
             (PlayedKind::Ask(_), _) if node.next.len() == 2 => {
                 format!("{{ to: n{to}, when: {{ path: result, value: true }} }}")
             }
-            _ if node.next.len() == 2 => format!("{{ to: n{to}, when: {{ path: visit.number, op: gt, value: 2 }} }}"),
+            _ if node.next.len() == 2 => format!("{{ to: n{to}, when: {{ path: inputs.b, value: true }} }}"),
             _ => format!("{{ to: n{to} }}"),
         };
         let edges: Vec<String> = node.next.iter().enumerate().map(edge).collect();
