@@ -185,13 +185,9 @@ impl ControlFlow {
         bounds
     }
 
-    /// Returns how many steps a run takes at least until it has visited a node so many times.
-    pub(crate) fn steps_until(&self, from: &[usize], node: usize, visits: u64) -> u64 {
-        if self.passed_over > 0 {
-            return 0;
-        }
-        let (before, round) = self.rounds(from, node, &|_| 1);
-        before.saturating_add(visits.saturating_sub(1).saturating_mul(round))
+    /// Returns how many steps a run takes at least up to the first visit of a node, and from one visit of it to the next.
+    pub(crate) fn steps_of_rounds(&self, from: &[usize], node: usize) -> (u64, u64) {
+        if self.passed_over > 0 { (0, 0) } else { self.rounds(from, node, &|_| 1) }
     }
 
     /// Returns the cost of the visits up to the first one of a node, and of those from there to the next one, without one of the two.

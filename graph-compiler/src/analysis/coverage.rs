@@ -210,9 +210,7 @@ impl<'d> Table<'d> {
 
     /// Returns the index of the path `visit.number`.
     pub(crate) fn number_of_visits(&self) -> Option<usize> {
-        let is_number =
-            |path: &Path| path.root == Root::Visit && matches!(path.segments.as_slice(), [one] if one == "number");
-        self.paths.iter().position(|(path, ..)| is_number(path))
+        self.paths.iter().position(|(path, ..)| is_number_of_visits(path))
     }
 
     /// Marks the cases of a combination.
@@ -285,6 +283,11 @@ impl<'d> Table<'d> {
     }
 }
 
+/// Whether a path is `visit.number`.
+pub(crate) fn is_number_of_visits(path: &Path) -> bool {
+    path.root == Root::Visit && matches!(path.segments.as_slice(), [one] if one == "number")
+}
+
 /// Whether a key may be null only because it is not set on every path, which is reported where the key is read.
 fn is_missed(env: TypeEnv<'_, '_>, node: usize, path: &Path, tests: &[&TestDefinition]) -> bool {
     let (Root::State, [name]) = (path.root, path.segments.as_slice()) else { return false };
@@ -302,7 +305,7 @@ fn known<'d>(
 ) -> KnownValues<'d> {
     let values = ty.known.values.clone().map(Cow::Owned);
     match (path.root, path.segments.as_slice()) {
-        (Root::Visit, [number]) if number == "number" => {
+        _ if is_number_of_visits(path) => {
             // A node to which no path leads back is visited once.
             let once = (env.model.is_whole() && !is_cyclic(node)).then(|| Cow::Owned(vec![Value::from(1)]));
             KnownValues { bounds: (Some(Value::from(1)), None), values: once, ..KnownValues::default() }

@@ -9,6 +9,7 @@ use graph_model::path::Path;
 use graph_model::program::OnNoMatch;
 use graph_model::value::Value;
 
+use super::late;
 use crate::analysis::Analysis;
 use crate::analysis::coverage::domain::Decision;
 use crate::analysis::coverage::{Coverage, Table, Verdicts};
@@ -17,9 +18,11 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate().filter(|&(at, _)| analysis.flow.is_reached(at))
     {
         let RouteDefinition::First(list) = node.next() else { continue };
-        let Some(Coverage { table, verdicts, .. }) = &analysis.coverage[at] else { continue };
+        let Some(Coverage { table, verdicts, followed }) = &analysis.coverage[at] else { continue };
         if !same(analysis, table, verdicts, diagnostics) && !shadowed(analysis, at, list, verdicts, diagnostics) {
-            uncovered(analysis, at, list, table, verdicts, diagnostics);
+            if !late::is_beyond(analysis, at, followed.first_open) {
+                uncovered(analysis, at, list, table, verdicts, diagnostics);
+            }
             needless(analysis, at, list, verdicts, diagnostics);
         }
     }

@@ -11,6 +11,7 @@ use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::template::Template;
 
 use super::assigned::show_path;
+use super::late;
 use crate::analysis::Analysis;
 use crate::analysis::branches::begins;
 use crate::analysis::calls::Caller;
@@ -26,7 +27,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let flow = &analysis.control_flow;
     let are_too_few = steps(analysis, diagnostics);
     if !visits(analysis, flow, diagnostics) && !are_too_few {
-        late_edges(analysis, flow, diagnostics);
+        late::check(analysis, diagnostics);
     }
     nested_steps(analysis, diagnostics);
     deadline(analysis, diagnostics);
@@ -87,38 +88,6 @@ fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                     format!("{caller} runs graphs {levels} deep, and `limits.depth` is {most}"),
                 )
                 .help(format!("allow for it: `limits: {{ depth: {levels} }}`"));
-        }
-    }
-}
-
-/// Reports edges that need a later visit of their node than the limits allow, by `visit.number`.
-fn late_edges(analysis: &Analysis<'_>, flow: &ControlFlow, diagnostics: &mut Diagnostics) {
-    let model = &analysis.model;
-    let settings = &model.definition.settings;
-    let is_raised = model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::Limit));
-    for (at, node) in model.definition.nodes.iter().enumerate() {
-        let (RouteDefinition::First(list), Some(coverage)) = (node.next(), &analysis.coverage[at]) else { continue };
-        let followed = coverage.followed.can_follow.iter().zip(&coverage.followed.first_visit);
-        for (edge, (_, first)) in list.edges.iter().zip(followed).filter(|(_, (can, first))| **can && **first > 1) {
-            let visits = settings.visits.filter(|most| *first > u64::from(*most));
-            // The visits of a run from an entry count from one too.
-            let from: Vec<usize> = model.first().into_iter().chain(model.entries.iter().flatten().copied()).collect();
-            let steps = flow.steps_until(&from, at, *first);
-            let is_beyond = steps > u64::from(settings.max_steps) && !is_raised;
-            let (limit, allowed) = match visits {
-                Some(most) => ("limits.visits", format!("limits: {{ visits: {first} }}` in place of {most}")),
-                None if is_beyond => ("max_steps", format!("max_steps: {steps}` in place of {}", settings.max_steps)),
-                None => continue,
-            };
-            let mut numbers = Vec::new();
-            edge.when.tests(&mut |test| numbers.extend((test.path.value.root == Root::Visit).then_some(test)));
-            let Some(test) = numbers.first() else { continue };
-            let message =
-                format!("this edge is never followed: `{limit}` does not allow {first} visits of `{}`", node.name);
-            diagnostics
-                .lint(code::NEVER_FOLLOWED, model.place(&test.path.span), message)
-                .label("open only on a later visit")
-                .help(format!("compare with a lower number, or allow for it: `{allowed}"));
         }
     }
 }
@@ -292,8 +261,9 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
         |node: usize| component.first().is_some_and(|&first| flow.component_of[first] == flow.component_of[node]);
     let leaves = |node: usize| flow.ends[node] || flow.next[node].iter().any(|&next| !inside(next));
     let mut exits: Vec<usize> = component.iter().copied().filter(|&node| leaves(node)).collect();
-    if exits.is_empty() {
-        // The conditions of all ways out are known never to hold: the reason is that nothing changes what they look at.
+    // Whether the conditions of all ways out never hold, whatever the values are.
+    let is_closed = exits.is_empty();
+    if is_closed {
         let is_written = |&node: &usize| analysis.model.successors(node).any(|next| !inside(next));
         exits = component.iter().copied().filter(is_written).collect();
     }
@@ -325,7 +295,10 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
             return;
         }
     }
-    let (Some(first), false) = (tests.first(), tests.iter().any(|test| changes(&test.path.value))) else { return };
+    let Some(first) = tests.first() else { return };
+    if !is_closed && tests.iter().any(|test| changes(&test.path.value)) {
+        return;
+    }
     let names = |nodes: &[usize]| {
         let names = nodes.iter().map(|&at| analysis.model.definition.nodes[at].name.value.as_str());
         names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
@@ -349,7 +322,10 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
                 if component.len() > SHOWN { " …" } else { "" }
             ),
         )
-        .label(format!("nothing in the loop changes {looked_at}"))
+        .label(match is_closed {
+            true => format!("no value of {looked_at} leads out of it"),
+            false => format!("nothing in the loop changes {looked_at}"),
+        })
         .help(
             "let a node of the loop write a value that an exit looks at, or look at `visit.number`: \
              `{ path: visit.number, op: lt, value: 10 }`",

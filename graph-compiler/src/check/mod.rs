@@ -23,6 +23,7 @@ mod foreach;
 mod guarded;
 mod items;
 mod keeps;
+mod late;
 mod literals;
 mod look_alike;
 mod loops;
