@@ -56,6 +56,16 @@ impl Known {
         });
         Self { values, least: self.least.min(other.least) }
     }
+
+    /// Returns what is known beyond the kind of the value.
+    fn of_kind(self, kind: &TypeKind) -> Self {
+        let values = self.values.filter(|values| match kind {
+            TypeKind::Any => false,
+            TypeKind::Enum(words) => words.iter().any(|word| values.iter().all(|value| value.as_str() != Some(word))),
+            _ => true,
+        });
+        Self { values, least: if *kind == TypeKind::Any { 0 } else { self.least } }
+    }
 }
 
 /// The kind of a value that is not null.
@@ -211,13 +221,19 @@ impl Type {
 
     /// Returns the words that its values can be, if they are known: those of an enumeration, or of texts that the graph writes.
     pub(crate) fn words(&self) -> Option<Vec<String>> {
-        match &self.kind {
-            TypeKind::Enum(words) => Some(words.clone()),
-            TypeKind::String => {
-                self.known.values.as_ref()?.iter().map(|value| value.as_str().map(str::to_owned)).collect()
+        match (&self.kind, &self.known.values) {
+            (TypeKind::Enum(_) | TypeKind::String, Some(values)) => {
+                values.iter().map(|value| value.as_str().map(str::to_owned)).collect()
             }
+            (TypeKind::Enum(words), None) => Some(words.clone()),
             _ => None,
         }
+    }
+
+    /// Returns the same type of which only these words are known to be left.
+    pub(crate) fn with_words(self, words: Vec<String>) -> Self {
+        let values = Some(words.into_iter().map(Value::from).collect());
+        Self { known: Known { values, ..self.known }.of_kind(&self.kind), ..self }
     }
 
     /// Whether all of its values are null, so that there is nothing where a value is needed.
@@ -413,7 +429,7 @@ impl Type {
         let kind = join_kinds(self.kind, other.kind);
         // A value whose structure is no longer known may have its secrets anywhere.
         let secret = secret || (has_secret && kind == TypeKind::Any);
-        let known = if matches!(kind, TypeKind::Any | TypeKind::Enum(_)) { Known::default() } else { known };
+        let known = known.of_kind(&kind);
         let joined = Self { nullable: nullable || kind == TypeKind::Any, kind, secret, known };
         if joined.levels() > MOST_LEVELS { Self::any_of(has_secret) } else { joined }
     }
@@ -533,8 +549,7 @@ impl Type {
                 };
                 Some(misfit?.inside(ValueStep::Field(target.name.clone())))
             }),
-            (TypeKind::Enum(texts), TypeKind::Enum(targets)) if texts.iter().all(|text| targets.contains(text)) => None,
-            (TypeKind::String, TypeKind::Enum(targets))
+            (TypeKind::Enum(_) | TypeKind::String, TypeKind::Enum(targets))
                 if self.words().is_some_and(|words| words.iter().all(|word| targets.contains(word))) =>
             {
                 None

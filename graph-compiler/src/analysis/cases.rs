@@ -6,8 +6,10 @@
 //! A wait for `paid` with the required field `cents`, or `refused`, has two cases: `{ signal: paid, paid: { cents } }` and
 //! `{ signal: refused, refused }`. Behind `{ path: result.signal, value: paid }`, `result.paid.cents` is always there.
 
+use std::borrow::Cow;
+
 use graph_definition::definition::{
-    ByDefinition, EdgeDefinition, NodeKind, RouteDefinition, TermDefinition, TermKind, TestDefinition, compiled,
+    EdgeDefinition, NodeKind, RouteDefinition, TermDefinition, TermKind, TestDefinition, compiled,
 };
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
@@ -23,22 +25,23 @@ use crate::types::{Type, TypeKind};
 /// How many parts of one value are looked at.
 const MOST_PARTS: usize = 200;
 
-/// Returns the paths into the state that have a value behind each edge of a node, because the node has assigned them a part of its
-/// result that is there in each case in which the edge is followed. They are in the order of [`Model::edge_indices`].
-pub(super) fn assigned(model: &Model<'_>, node: usize) -> Vec<Vec<Path>> {
+/// Returns the paths into the state that have a value behind each edge of a node, because `origin` has assigned them a part of its
+/// result that is there in each case in which the edge is followed. They are in the order of [`Model::edge_indices`]. The keys have
+/// their values from `origin` still, which is the node itself or one before it.
+pub(super) fn assigned(model: &Model<'_>, origin: usize, node: usize) -> Vec<Vec<Path>> {
     let none = || vec![Vec::new(); model.edge_indices(node).count()];
-    // If a failure continues along the edges, nothing was assigned.
-    let copies = if model.may_skip_assign(node) { Vec::new() } else { copies(model, node) };
+    let copies = copies(model, origin);
     if copies.is_empty() {
         return none();
     }
-    let Some(whole) = model.result_at(node, Site::Next) else { return none() };
-    let cases = match cases(model, node) {
+    let Some(whole) = model.result_at(origin, Site::Next) else { return none() };
+    let cases = match cases(model, origin) {
         cases if cases.is_empty() => vec![whole.clone().into_owned()],
         cases => cases,
     };
+    let origin = CaseOrigin { is_own: origin == node, copies };
     let behind = |edge: usize| {
-        let possible = cases.iter().filter(|case| is_possible(model, node, edge, case));
+        let possible = cases.iter().filter(|case| is_possible(model, node, edge, case, &origin));
         let proven = match model.definition.nodes[node].next() {
             RouteDefinition::First(list) => {
                 let before = list.edges[..edge].iter().flat_map(|edge| guards::proven(&edge.when, false));
@@ -50,13 +53,13 @@ pub(super) fn assigned(model: &Model<'_>, node: usize) -> Vec<Vec<Path>> {
         };
         // Without a possible case, the edge is never followed.
         let joined = possible.cloned().reduce(Type::join)?;
-        let proven = proven.into_iter().filter(|path| path.root == Root::Result);
-        Some(proven.fold(joined, |ty, path| with_value(ty, &path.segments)))
+        let proven = proven.into_iter().filter_map(|path| origin.part_of_result(path));
+        Some(proven.fold(joined, |ty, path| with_value(ty, &path)))
     };
     let facts = |edge: usize| {
         let mut found = Vec::new();
         let Some(ty) = behind(edge) else { return found };
-        for (key, path) in &copies {
+        for (key, path) in &origin.copies {
             let mut at = vec![(*key).to_owned()];
             gains(part(&whole, path).as_ref(), part(&ty, path).as_ref(), &mut at, &mut found);
         }
@@ -65,11 +68,45 @@ pub(super) fn assigned(model: &Model<'_>, node: usize) -> Vec<Vec<Path>> {
     model.edge_indices(node).map(facts).collect()
 }
 
+/// Returns the keys to which a node copies parts of a result that has several cases.
+pub(super) fn distinguished_by<'d>(model: &Model<'d>, node: usize) -> Vec<&'d str> {
+    match cases(model, node).len() {
+        0 | 1 => Vec::new(),
+        _ => copies(model, node).into_iter().map(|(key, _)| key).collect(),
+    }
+}
+
+/// The node whose result has cases, as another node sees it.
+struct CaseOrigin<'d> {
+    /// Whether it is the node that looks at it.
+    is_own: bool,
+    /// The keys that have parts of the result, with the paths of these.
+    copies: Vec<(&'d str, &'d [String])>,
+}
+
+impl CaseOrigin<'_> {
+    /// Returns the path into the result at which a value is that an edge looks at; `None` for another value.
+    fn part_of_result<'p>(&self, path: &'p Path) -> Option<Cow<'p, [String]>> {
+        match (path.root, path.segments.split_first()) {
+            (Root::Result, _) => self.is_own.then_some(Cow::Borrowed(&path.segments)),
+            (Root::State, Some((key, rest))) => {
+                let (_, copied) = self.copies.iter().find(|(name, _)| name == key)?;
+                Some(copied.iter().chain(rest).cloned().collect())
+            }
+            _ => None,
+        }
+    }
+}
+
 /// The word of a route for a value that is not there.
 const NULL: &str = "null";
 
 /// Returns the assignments of a node that copy its result or a part of it: the key, and the path into the result.
 fn copies<'d>(model: &Model<'d>, node: usize) -> Vec<(&'d str, &'d [String])> {
+    // If a failure continues along the edges, nothing was assigned.
+    if model.may_skip_assign(node) {
+        return Vec::new();
+    }
     let copied = |term: &'d TermDefinition| {
         let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else { return None };
         match expression.paths.as_slice() {
@@ -97,8 +134,10 @@ fn cases(model: &Model<'_>, node: usize) -> Vec<Type> {
 }
 
 /// Whether an edge can be followed where the result has this type.
-fn is_possible(model: &Model<'_>, node: usize, edge: usize, case: &Type) -> bool {
-    let can = |test: &TestDefinition, holds: bool| can_test(case, test, holds);
+fn is_possible(model: &Model<'_>, node: usize, edge: usize, case: &Type, origin: &CaseOrigin<'_>) -> bool {
+    let part_at = |path: &Path| part(case, &origin.part_of_result(path)?);
+    let can =
+        |test: &TestDefinition, holds: bool| part_at(&test.path.value).is_none_or(|part| can_test(&part, test, holds));
     let can_follow = |edge: &EdgeDefinition| guards::can_be(&edge.when, true, &can);
     match model.definition.nodes[node].next() {
         RouteDefinition::First(list) => {
@@ -106,50 +145,49 @@ fn is_possible(model: &Model<'_>, node: usize, edge: usize, case: &Type) -> bool
             list.edges[..edge].iter().all(is_passed) && can_follow(&list.edges[edge])
         }
         RouteDefinition::All(list) => can_follow(&list.edges[edge]),
-        RouteDefinition::By(by) => can_route(case, by, edge),
+        RouteDefinition::By(by) => {
+            part_at(&by.by.value).is_none_or(|part| can_route(&part, by.to[edge].0.value.as_str()))
+        }
         RouteDefinition::End | RouteDefinition::To(_) | RouteDefinition::Each(_) => true,
     }
 }
 
-/// Whether a comparison can have a result where the node's result has this type.
-fn can_test(case: &Type, test: &TestDefinition, holds: bool) -> bool {
-    if test.path.value.root != Root::Result {
-        return true;
-    }
-    let Some(values) = values(case, &test.path.value.segments) else { return true };
+/// Whether a comparison of a value of this type can have a result.
+fn can_test(ty: &Type, test: &TestDefinition, holds: bool) -> bool {
     let pattern = match (test.operator, test.value.value.as_str()) {
         (Operator::Regex, Some(pattern)) => compiled(pattern),
         _ => None,
     };
     let matches = |text: &str| pattern.as_ref().is_some_and(|pattern| pattern.is_match(text));
     // If the two cannot be compared, the node fails, and no edge is followed.
-    values.iter().any(|value| test.operator.holds(value.view(), &test.value.value, matches) == Ok(holds))
+    let can = |value: &Value| test.operator.holds(value.view(), &test.value.value, matches) == Ok(holds);
+    match values(ty) {
+        Some(values) => values.iter().any(can),
+        // Any value that is not null answers the question whether there is one.
+        None if guards::asks_only_for_null(test) => can(&Value::Bool(true)) || (ty.nullable && can(&Value::Null)),
+        None => true,
+    }
 }
 
-/// Whether the value of a route can be the word of an edge where the node's result has this type.
-fn can_route(case: &Type, by: &ByDefinition, edge: usize) -> bool {
-    if by.by.value.root != Root::Result {
-        return true;
-    }
-    let Some(values) = values(case, &by.by.value.segments) else { return true };
-    let word = by.to[edge].0.value.as_str();
-    values.iter().any(|value| match value {
+/// Whether a value of this type can be the word of an edge.
+fn can_route(ty: &Type, word: &str) -> bool {
+    let is_word = |value: &Value| match value {
         Value::Null => word == NULL,
         Value::Bool(value) => word == value.to_string(),
         _ => value.as_str() == Some(word),
-    })
+    };
+    values(ty).is_none_or(|values| values.iter().any(is_word))
 }
 
-/// Returns the values at a path into a value of this type, if they are known.
-fn values(ty: &Type, path: &[String]) -> Option<Vec<Value>> {
-    let part = part(ty, path)?;
-    let mut values = match &part.kind {
+/// Returns all values of this type, if they are known.
+fn values(ty: &Type) -> Option<Vec<Value>> {
+    let mut values = match &ty.kind {
         TypeKind::Never => Vec::new(),
         TypeKind::Enum(words) => words.iter().map(|word| Value::from(word.as_str())).collect(),
-        TypeKind::Boolean if part.known.values.is_none() => vec![Value::Bool(true), Value::Bool(false)],
-        _ => part.known.values?,
+        TypeKind::Boolean if ty.known.values.is_none() => vec![Value::Bool(true), Value::Bool(false)],
+        _ => ty.known.values.clone()?,
     };
-    values.extend(part.nullable.then_some(Value::Null));
+    values.extend(ty.nullable.then_some(Value::Null));
     Some(values)
 }
 

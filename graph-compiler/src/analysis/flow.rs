@@ -5,6 +5,8 @@
 //! end of a branch that surely begins are sure too, since all such branches have finished. A fact that another branch
 //! may make false is not sure in any of them; a key that is set stays set.
 
+mod later;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
@@ -25,6 +27,7 @@ use super::joins::{BranchEnds, JoinedBranch, Joins, NodeJoin};
 use super::model::Model;
 use super::reads::{ProgramPoint, Site};
 use super::set::Set;
+use super::words;
 use crate::types::TypeKind;
 
 /// The segment after a path that marks the fact that the list there is not empty. It cannot occur in a path of a graph.
@@ -66,6 +69,8 @@ pub(crate) struct Flow {
     /// The number of keys. Facts are numbered: the keys, the last error, the paths, the alternatives.
     keys: usize,
     paths: HashMap<Path, usize>,
+    /// For each path, the facts that the value there is one of some words.
+    one_of: HashMap<Path, Vec<Path>>,
     /// For each key, the paths into it.
     into: Vec<Vec<usize>>,
     /// For each path into the state, the key that it begins with.
@@ -91,6 +96,8 @@ struct Gains {
     /// For each edge that can be followed, in the order of [`Model::edge_indices`]: how many of `passed` hold there,
     /// and the facts that it proves itself.
     edges: Vec<(usize, Vec<usize>)>,
+    /// The facts that an edge proves if another fact holds: the edge, the other fact and the fact.
+    later: Vec<(usize, usize, usize)>,
 }
 
 /// The facts that an assignment carries over to its key, each with the fact that it follows from; `None` if it holds in
@@ -126,7 +133,7 @@ impl Flow {
         }
         flow.gains = (0..count).map(|node| flow.gains_of(model, node)).collect();
         for node in 0..count {
-            for (edge, paths) in cases::assigned(model, node).into_iter().enumerate() {
+            for (edge, paths) in cases::assigned(model, node, node).into_iter().enumerate() {
                 for path in &paths {
                     let facts = flow.facts_of(model, path);
                     flow.gains[node].edges[edge].1.extend(facts);
@@ -134,6 +141,7 @@ impl Flow {
             }
         }
         flow.carry(model);
+        flow.tell_cases_apart_later(model);
         flow.gather_alternatives(model);
         flow.prove_alternatives(model);
         flow.joins = Joins::find(model, &flow.branches, &flow.changes);
@@ -197,6 +205,8 @@ impl Flow {
             done = *count;
             let mut known = passed.clone();
             own.iter().for_each(|&fact| self.learn(&mut known, fact));
+            let later = gains.later.iter().filter(|(at, from, _)| *at == edge && behind.contains(*from));
+            later.for_each(|&(.., fact)| self.learn(&mut known, fact));
             // Nodes beside this one may write the keys that its conditions look at in the same step.
             self.forget(&mut known, self.joins.beside(node));
             known.unite(&behind);
@@ -543,22 +553,29 @@ impl Flow {
 
     /// Returns the facts that each edge of a node proves, and assigns an index to every path that an edge proves.
     fn gains_of(&mut self, model: &Model<'_>, node: usize) -> Gains {
-        let (edges, is_first) = match model.definition.nodes[node].next() {
+        let route = model.definition.nodes[node].next();
+        let (edges, is_first) = match route {
             RouteDefinition::First(list) => (&list.edges, true),
             RouteDefinition::All(list) => (&list.edges, false),
             RouteDefinition::By(by) => {
                 let edges: Vec<usize> = model.edge_indices(node).collect();
                 let of_edge = |edge: usize| {
-                    let is_null = by.to[edge].0.value == "null";
+                    let word = by.to[edge].0.value.as_str();
+                    let is_null = word == "null";
                     let path = Some(&by.by.value).filter(|_| !is_null);
                     let copies: Vec<Path> = path.into_iter().flat_map(|path| copies_of(model, node, path)).collect();
-                    let facts = path.into_iter().chain(&copies).flat_map(|path| self.facts_of(model, path)).collect();
+                    let mut facts: Vec<usize> =
+                        path.into_iter().chain(&copies).flat_map(|path| self.facts_of(model, path)).collect();
+                    if let Some(path) = path {
+                        facts.extend(self.facts_with_copies(model, node, words::routed(route, path, word)));
+                    }
                     (0, facts)
                 };
-                return Gains { passed: Vec::new(), edges: edges.into_iter().map(of_edge).collect() };
+                return Gains { edges: edges.into_iter().map(of_edge).collect(), ..Gains::default() };
             }
             RouteDefinition::End | RouteDefinition::To(_) | RouteDefinition::Each(_) => {
-                return Gains { passed: Vec::new(), edges: vec![(0, Vec::new()); model.successors(node).count()] };
+                let edges = vec![(0, Vec::new()); model.successors(node).count()];
+                return Gains { edges, ..Gains::default() };
             }
         };
         let followed: Vec<usize> = model.edge_indices(node).collect();
@@ -587,13 +604,20 @@ impl Flow {
         let copies: Vec<Path> = proven.iter().flat_map(|path| copies_of(model, node, path)).collect();
         let mut found: Vec<usize> =
             proven.into_iter().chain(&copies).flat_map(|path| self.facts_of(model, path)).chain(failed).collect();
-        for path in guards::not_empty(&edge.when, holds) {
+        let not_empty = guards::not_empty(&edge.when, holds).into_iter().map(|path| {
             let mut list = path.clone();
             list.segments.push(NOT_EMPTY.to_owned());
-            let copies = copies_of(model, node, &list);
-            found.extend(copies.iter().chain([&list]).filter_map(|list| self.fact(model, list)));
-        }
+            list
+        });
+        let words = words::proven(model.definition.nodes[node].next(), &edge.when, holds);
+        found.extend(self.facts_with_copies(model, node, not_empty.chain(words).collect()));
         found
+    }
+
+    /// Returns the facts of these paths, and those of the copies that a node makes.
+    fn facts_with_copies(&mut self, model: &Model<'_>, node: usize, paths: Vec<Path>) -> Vec<usize> {
+        let copies: Vec<Path> = paths.iter().flat_map(|path| copies_of(model, node, path)).collect();
+        paths.iter().chain(&copies).filter_map(|path| self.fact(model, path)).collect()
     }
 
     /// Returns the index of the fact that a path leads to a value.
@@ -605,6 +629,9 @@ impl Flow {
         };
         let next = self.keys + 1 + self.paths.len();
         let fact = *self.paths.entry(path.clone()).or_insert(next);
+        if let Some((of, _)) = words::read_one_of(path).filter(|_| fact == next) {
+            self.one_of.entry(of).or_default().push(path.clone());
+        }
         // A new fact has the highest index.
         if let Some(key) = key
             && fact == next
@@ -673,6 +700,19 @@ impl Flow {
         let mut list = list.clone();
         list.segments.push(NOT_EMPTY.to_owned());
         self.is_something(node, point, &list)
+    }
+
+    /// Returns those of the words of a value that it can be where a condition on every path to here has looked at it; all of them if none
+    /// is left, as where nothing leads.
+    pub(crate) fn words_left(&self, node: usize, point: ProgramPoint, path: &Path, words: Vec<String>) -> Vec<String> {
+        let is_sure = |fact: &Path| self.is_something(node, point, fact);
+        let mut left = words.clone();
+        for one_of in self.one_of.get(path).into_iter().flatten().filter(|one_of| is_sure(one_of)) {
+            let listed: Vec<&str> = words::read_one_of(one_of).into_iter().flat_map(|(_, listed)| listed).collect();
+            left.retain(|word| listed.contains(&word.as_str()));
+        }
+        left.retain(|word| !is_sure(&words::is_not(path, word)));
+        if left.is_empty() { words } else { left }
     }
 
     /// Whether a path is sure to lead to a value, because a condition on every path to here requires it.

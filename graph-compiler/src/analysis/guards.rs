@@ -113,14 +113,20 @@ fn proven_by_test(test: &TestDefinition, holds: bool) -> bool {
     }
 }
 
-/// Whether a comparison only asks if there is a value, so that it may read a key that is not set.
-pub(crate) fn asks_for_null(test: &TestDefinition) -> bool {
+/// Whether a comparison asks nothing but whether there is a value.
+pub(crate) fn asks_only_for_null(test: &TestDefinition) -> bool {
     match test.operator {
         Operator::Exists => true,
         Operator::Eq | Operator::Ne => test.value.value.is_null(),
-        Operator::In => matches!(&test.value.value, Value::Array(list) if list.contains(&Value::Null)),
         _ => false,
     }
+}
+
+/// Whether a comparison asks if there is a value, so that it may read a key that is not set.
+pub(crate) fn asks_for_null(test: &TestDefinition) -> bool {
+    asks_only_for_null(test)
+        || test.operator == Operator::In
+            && matches!(&test.value.value, Value::Array(list) if list.contains(&Value::Null))
 }
 
 /// Returns the comparisons whose result is known where an edge of a list is followed.

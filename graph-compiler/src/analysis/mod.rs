@@ -37,6 +37,7 @@ pub(crate) mod set;
 pub(crate) mod type_env;
 pub(crate) mod types;
 mod types_at;
+mod words;
 
 use std::sync::OnceLock;
 

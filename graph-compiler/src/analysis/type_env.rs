@@ -99,6 +99,18 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         ty
     }
 
+    /// Returns the type of the value at a path with the words that it can still be, because of the conditions on the way to here.
+    pub(crate) fn type_with_words_left(&self, node: usize, site: Site, path: &Path) -> Type {
+        let ty = self.type_of_path(node, site, path);
+        let Some(point) = site.point().filter(|_| matches!(path.root, Root::State | Root::Inputs)) else { return ty };
+        match ty.words() {
+            Some(words) if !self.reads_memory(std::slice::from_ref(path)) => {
+                ty.with_words(self.flow.words_left(node, point, path, words))
+            }
+            _ => ty,
+        }
+    }
+
     /// Removes null from the fields of the value at a path where a condition on the way to here excludes it.
     fn narrow(&self, node: usize, site: Site, path: &mut Path, ty: &mut Type) {
         let TypeKind::Object(fields) = &mut ty.kind else { return };
@@ -305,7 +317,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
             TermKind::Template { template: Template::Whole(expression), .. } => {
                 let mut ty = Type::null();
                 for path in &expression.paths {
-                    let one = self.type_of_path(node, site, path);
+                    let one = self.type_with_words_left(node, site, path);
                     let last = !one.nullable;
                     ty = ty.not_null().join(one);
                     if last {

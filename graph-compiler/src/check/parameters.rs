@@ -268,8 +268,8 @@ impl ParameterCheck<'_, '_> {
         is_left_out: bool,
         diagnostics: &mut Diagnostics,
     ) {
-        let types =
-            expression.paths.iter().map(|path| self.analysis.type_env().type_of_path(self.node, self.site, path));
+        let env = self.analysis.type_env();
+        let types = expression.paths.iter().map(|path| env.type_with_words_left(self.node, self.site, path));
         let alternatives: Vec<(&Path, &Span, Type)> = expression
             .paths
             .iter()

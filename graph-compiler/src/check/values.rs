@@ -2,7 +2,7 @@
 
 use graph_definition::definition::{ByDefinition, RouteDefinition, Spanned};
 use graph_definition::diagnostic::{Diagnostics, code, nearest};
-use graph_model::path::Root;
+use graph_model::path::{Path, Root};
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
@@ -30,8 +30,8 @@ fn check_route(analysis: &Analysis<'_>, at: usize, by: &ByDefinition, diagnostic
         (_, TypeKind::String) if !model.definition.is_well_formed => return,
         (Some(words), _) => words,
         (_, TypeKind::Boolean) => vec!["true".to_owned(), "false".to_owned()],
-        // A path that leads to nothing is another mistake.
-        (_, TypeKind::Never) if path.root != Root::State || path.segments.len() > 1 => return,
+        // A path that leads to nothing is another mistake, unless the whole key has no value.
+        (_, TypeKind::Never) if !is_of_nothing(analysis, at, path) => return,
         (_, TypeKind::Never) => Vec::new(),
         // A value of an unknown type fails the node if it has no target.
         (_, TypeKind::Any) => return,
@@ -46,10 +46,13 @@ fn check_route(analysis: &Analysis<'_>, at: usize, by: &ByDefinition, diagnostic
     };
     let is_known = analysis.type_env().is_something(at, Site::Next, path, path.segments.len());
     if ty.nullable && !is_known {
-        words.push("null".to_owned());
+        words.push(NULL.to_owned());
     }
+    // A target for a word that a condition before excludes may be there, and need not.
+    let left = analysis.type_env().type_with_words_left(at, Site::Next, path).words();
+    let is_left = |word: &String| word == NULL || left.as_ref().is_none_or(|left| left.contains(word));
     let mut missing: Vec<&String> =
-        words.iter().filter(|word| by.to.iter().all(|(to, _)| to.value != **word)).collect();
+        words.iter().filter(|word| is_left(word) && by.to.iter().all(|(to, _)| to.value != **word)).collect();
     let unknown: Vec<&Spanned<String>> =
         by.to.iter().map(|(word, _)| word).filter(|word| !words.contains(&word.value)).collect();
     if let [first, others @ ..] = unknown.as_slice() {
@@ -79,6 +82,15 @@ fn check_route(analysis: &Analysis<'_>, at: usize, by: &ByDefinition, diagnostic
             .help(format!("add it to `to`: `\"{}\": node`, or `{{}}` for an end", missing[0]));
     }
 }
+
+/// Whether a path leads into a key that is null in every run.
+fn is_of_nothing(analysis: &Analysis<'_>, node: usize, path: &Path) -> bool {
+    let key = Path { root: path.root, segments: path.segments.iter().take(1).cloned().collect() };
+    path.root == Root::State && analysis.type_env().type_of_path(node, Site::Next, &key).kind == TypeKind::Never
+}
+
+/// The word of a route for a value that is not there.
+const NULL: &str = "null";
 
 fn listed<'w>(words: impl Iterator<Item = &'w String>) -> String {
     words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
