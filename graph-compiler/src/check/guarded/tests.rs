@@ -238,17 +238,33 @@ struct PlayedRun {
     arrived: BTreeMap<usize, usize>,
 }
 
-/// Whether an answer to `ask` keeps a run from `call`.
-fn decides(nodes: &[Node], ask: usize, call: usize) -> bool {
-    nodes[ask].next.is_empty() || nodes[ask].next.iter().any(|&next| !leads(nodes, next, call, Some(ask)))
+/// Returns the interrupts that decide about a call with the value of a key: one of their edges leads to it only by another of them. They
+/// show the key, or have approved the value before it was copied.
+fn deciding(nodes: &[Node], call: usize, key: usize, value: &PlayedValue) -> BTreeSet<usize> {
+    let shows = |at: &usize| matches!(&nodes[*at].kind, PlayedKind::Ask(keys) if keys.contains(&key));
+    let mut deciding: BTreeSet<usize> = (0..nodes.len()).filter(shows).chain(value.approved.iter().copied()).collect();
+    loop {
+        let decides = |ask: &usize| {
+            let next = &nodes[*ask].next;
+            next.is_empty() || next.iter().any(|&next| !leads(nodes, next, call, Some(*ask), &deciding))
+        };
+        let fewer: BTreeSet<usize> = deciding.iter().copied().filter(decides).collect();
+        if fewer.len() == deciding.len() {
+            return deciding;
+        }
+        deciding = fewer;
+    }
 }
 
-/// Whether a path leads from one node to another, without a third one.
-fn leads(nodes: &[Node], from: usize, to: usize, without: Option<usize>) -> bool {
+/// Whether a path leads from one node to another, without a third one, and without an answer to some interrupts.
+fn leads(nodes: &[Node], from: usize, to: usize, without: Option<usize>, unanswered: &BTreeSet<usize>) -> bool {
     let (mut seen, mut open) = (without.into_iter().collect::<BTreeSet<usize>>(), vec![from]);
     while let Some(node) = open.pop() {
         if seen.insert(node) {
-            open.extend(nodes[node].next.iter().chain(&nodes[node].otherwise));
+            open.extend(&nodes[node].otherwise);
+            if !unanswered.contains(&node) {
+                open.extend(&nodes[node].next);
+            }
         }
     }
     Some(to) != without && seen.contains(&to)
@@ -309,8 +325,8 @@ fn goes_wrong(nodes: &[Node], with_late: bool) -> bool {
                 }
                 (PlayedKind::Pay(key), _) => {
                     let value = &after.keys[*key];
-                    let approves = |ask: &&usize| decides(nodes, **ask, *node);
-                    let approval = value.approved.iter().rev().find(approves).copied();
+                    let deciding = deciding(nodes, *node, *key, value);
+                    let approval = value.approved.iter().rev().find(|ask| deciding.contains(ask)).copied();
                     if value.is_foreign || value.is_late {
                         let Some(used) = approval else { return true };
                         after.keys.iter_mut().for_each(|value| value.approved.retain(|ask| *ask != used));
@@ -356,7 +372,7 @@ fn a_graph_is_refused_if_a_run_goes_wrong_and_nearly_never_otherwise() {
     for seed in 1..=graphs {
         let nodes = GuardedGraphs::of(seed).graph();
         let text = written(&nodes);
-        if (0..nodes.len()).any(|node| !leads(&nodes, 0, node, None)) {
+        if (0..nodes.len()).any(|node| !leads(&nodes, 0, node, None, &BTreeSet::new())) {
             continue;
         }
         let refused = verdict(&text, &items).unwrap() > 0;
