@@ -351,8 +351,9 @@ impl<'d> Model<'d> {
     }
 
     /// Returns the type of what the runtime's tool for threads yields, if the call waits for an agent whose answers have a known type.
-    fn result_of_thread(&self, call: &CallDefinition) -> Option<Type> {
-        let task = task_of(call).filter(|_| self.is_of_runtime(call) && waits_for_thread(call) == Some(true))?;
+    fn result_of_thread(&self, call: &'d CallDefinition) -> Option<Type> {
+        let is_thread = call.id().is_some_and(|id| id.as_str() == THREAD_DIRECTIVE);
+        let task = self.task(call).filter(|_| is_thread && waits_for_thread(call) == Some(true))?;
         let Some(TaskTarget::Found(TaskItem { answer: Some(answer), .. })) = self.started(task.name.as_ref()?) else {
             return None;
         };

@@ -17,11 +17,14 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &s
             };
             let place = SourcePlace::new(reader.source, tree.span.clone());
             let help = match tree.has_template() {
-                true => "write the time, which is the same for each run; a wait may last until a time that a value says: `until: \"${state.due}\"`",
+                true => {
+                    "write the time, which is the same for each run; a wait may last until a time that a value says: \
+                     `until: \"${state.due}\"`"
+                }
                 false => "write a number of seconds, or a text as `250ms`, `30s`, `2m` or `1h30m`",
             };
-            let found = reader.diagnostics.error(code::BAD_DURATION, place, format!("{what} is a duration, not `{written}`"));
-            found.note(reason).help(help);
+            let message = format!("{what} is a duration, not `{written}`");
+            reader.diagnostics.error(code::BAD_DURATION, place, message).note(reason).help(help);
         })
         .ok()
 }

@@ -492,7 +492,7 @@ fn misplaced(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> bool {
     };
     let misplaced: Vec<&TreeKey> =
         fields.entries.iter().map(|(key, _)| key).filter(|key| is_misplaced(&key.name)).collect();
-    misplaced.iter().for_each(|key| reader.unknown_field(key, "a graph", &[], &fields));
+    misplaced.iter().for_each(|key| reader.unknown_field(key, "a graph", &[], fields));
     !misplaced.is_empty()
 }
 
