@@ -11,6 +11,10 @@ use graph_model::path::Path;
 
 use super::guards;
 
+/// How many edges a route may have so that the words of the others are known to be left out behind one: each edge has a fact for each of
+/// them.
+const MOST_EDGES: usize = 64;
+
 /// Returns the path that stands for the fact that the value at a path is one of these words. No path of a graph has such a segment.
 fn is_one_of(path: &Path, words: &[&str]) -> Path {
     marked(path, '=', &words.join("\0"))
@@ -69,8 +73,10 @@ fn listed(test: &TestDefinition) -> Option<Vec<&str>> {
 fn of_route<'d>(route: &'d RouteDefinition, path: &Path) -> Vec<&'d str> {
     let mut words = Vec::new();
     match route {
-        RouteDefinition::By(by) => words.extend(by.to.iter().map(|(word, _)| word.value.as_str())),
-        RouteDefinition::First(list) | RouteDefinition::All(list) => {
+        RouteDefinition::By(by) if by.to.len() <= MOST_EDGES => {
+            words.extend(by.to.iter().map(|(word, _)| word.value.as_str()));
+        }
+        RouteDefinition::First(list) | RouteDefinition::All(list) if list.edges.len() <= MOST_EDGES => {
             for edge in &list.edges {
                 edge.when.tests(&mut |test| {
                     if test.path.value == *path {
@@ -79,7 +85,7 @@ fn of_route<'d>(route: &'d RouteDefinition, path: &Path) -> Vec<&'d str> {
                 });
             }
         }
-        RouteDefinition::End | RouteDefinition::To(_) | RouteDefinition::Each(_) => {}
+        _ => {}
     }
     words
 }
