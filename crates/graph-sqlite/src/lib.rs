@@ -686,7 +686,7 @@ impl Store for SqliteStore {
             let mut news = match self.shared.news.get() {
                 Some(news) => news.clone(),
                 None => {
-                    let watched = news::watch(&self.shared.place, self.shared.options.patience.slice())?;
+                    let watched = news::watch(&self.shared.place, self.shared.options.patience.period())?;
                     self.shared.news.get_or_init(|| watched).clone()
                 }
             };

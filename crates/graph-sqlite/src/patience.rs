@@ -23,9 +23,18 @@ impl fmt::Debug for Patience {
     }
 }
 
+/// The longest time that SQLite itself waits before it reports that the file is locked. It looks ever more rarely, so beside a process that
+/// writes all the time it would find no moment between two writes; after a short time, the operation begins again.
+const SLICE: Duration = Duration::from_millis(20);
+
 impl Patience {
     /// Returns the time that SQLite itself waits before it reports that the file is locked.
     pub(crate) fn slice(&self) -> Duration {
+        self.period().min(SLICE)
+    }
+
+    /// Returns the time after which the function is notified again.
+    pub(crate) fn period(&self) -> Duration {
         self.most / 12
     }
 
@@ -35,7 +44,7 @@ impl Patience {
         path: &Path,
         mut work: impl FnMut() -> Result<T, rusqlite::Error>,
     ) -> Result<T, rusqlite::Error> {
-        let began = Instant::now();
+        let (began, mut told) = (Instant::now(), Duration::ZERO);
         loop {
             let done = work();
             if !done.as_ref().err().is_some_and(is_busy) {
@@ -45,7 +54,10 @@ impl Patience {
             if waited >= self.most {
                 return done;
             }
-            (self.tell)(path, waited);
+            if waited >= told + self.period() {
+                told = waited;
+                (self.tell)(path, waited);
+            }
         }
     }
 }

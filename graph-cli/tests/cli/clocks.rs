@@ -95,14 +95,14 @@ fn spawner(call: Option<u64>) -> (SystemTime, SystemTime) {
     (time(&row, "created_at") + Duration::from_secs(1), time(&row, "updated_at"))
 }
 
-/// Returns from when to when a run was cancelled that a process works at, until it has ended. The time until the command has its turn to
-/// write to the store does not count: SQLite gives it to one process after the other, in no order.
+/// Returns from when to when a run was cancelled that a process works at: from the beginning of the command, which waits for its turn to
+/// write to the store, until it has ended.
 fn cancelled(place: &Place, mut process: Child) -> (SystemTime, SystemTime) {
     let records = pace(place)["records"].as_u64();
     until(place, |row| row["alive"] == true && row["records"].as_u64() > records);
     let id = pace(place)["run_id"].as_str().unwrap().to_owned();
-    assert_eq!(place.stored(&["cancel", &id]).code, 0);
     let asked = SystemTime::now();
+    assert_eq!(place.stored(&["cancel", &id]).code, 0);
     let row = until(place, |row| row["status"] == "cancelled");
     drop(process.kill());
     process.wait().unwrap();
