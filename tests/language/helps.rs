@@ -326,6 +326,13 @@ const CORRECTIONS: &[Correction] = &[
         "visits:",
     ),
     correction(
+        "G0164",
+        "limits: { visits: 3 }\nconfig: { start: a, nodes: { a: { action: { item_id: t/tool }, next: [{ to: b, when: { any: [{ path: inputs.kind, value: x }, { path: visit.number, op: gte, value: 10 }] } }, { to: a }] }, b: { type: return } } }",
+        "limits: { visits: 3 }",
+        "HELP",
+        "visits:",
+    ),
+    correction(
         "G0165",
         "config: { start: a, nodes: { a: { type: gate, next: [{ to: b, when: { path: inputs.maybe, op: exists, value: 3 } }, { to: c }] }, b: { type: return }, c: { type: return } } }",
         "{ path: inputs.maybe, op: exists, value: 3 }",

@@ -55,7 +55,7 @@ fn check_thread(analysis: &Analysis<'_>, call: &CallDefinition, diagnostics: &mu
     }
 }
 
-/// Reports what stands where a thread names its directive, and can be no name. The schema of the tool takes it for an input of the agent.
+/// Reports a value that cannot be the name of a directive, where a thread names one. The schema of the tool takes it for an input of the agent.
 fn check_directive(analysis: &Analysis<'_>, task: &TaskCall<'_>, diagnostics: &mut Diagnostics) {
     let Some((term, parameter @ ("directive_name" | "directive"))) = task.named else { return };
     let is_no_text = match &term.kind {

@@ -35,7 +35,7 @@ pub(super) struct Fields<'t> {
 }
 
 impl<'t> Fields<'t> {
-    /// Those of `known` that are not there: what another field may have been meant for.
+    /// Returns the names among `known` that no field has. A field with another name may be meant for one of them.
     fn absent<'k>(&self, known: &[&'k str]) -> impl Iterator<Item = &'k str> {
         known.iter().copied().filter(|name| !self.entries.iter().any(|(key, _)| key.name == *name))
     }
