@@ -19,13 +19,16 @@ pub(super) enum Via {
     Otherwise,
 }
 
+/// A node that leads to another one, and how.
+pub(super) type StepBefore = (usize, Via);
+
 /// The nodes of a graph, and how they lead to each other.
 pub(super) struct GraphPaths<'a, 'd> {
     pub(super) analysis: &'a Analysis<'d>,
     /// For each node, whether each of its edges can be followed; nothing if all can.
     can_follow: Vec<&'a [bool]>,
     /// For each node, those that lead to it.
-    before: Vec<Vec<(usize, Via)>>,
+    before: Vec<Vec<StepBefore>>,
     /// For each node, the nodes that may be visited because a branch ends there.
     ended: Vec<Vec<usize>>,
     /// For each node, those that may be visited because its failure ends a branch.
@@ -73,7 +76,7 @@ impl<'a, 'd> GraphPaths<'a, 'd> {
     }
 
     /// Returns the nodes that lead to a node.
-    pub(super) fn before(&self, node: usize) -> &[(usize, Via)] {
+    pub(super) fn before(&self, node: usize) -> &[StepBefore] {
         &self.before[node]
     }
 
@@ -130,10 +133,10 @@ impl<'a, 'd> GraphPaths<'a, 'd> {
     }
 
     /// Returns the fan-out of a join that is visited only if each branch arrives; and for each branch, how it may arrive.
-    pub(super) fn arrivals(&self, join: usize) -> Option<(usize, Vec<Vec<(usize, Via)>>)> {
+    pub(super) fn arrivals(&self, join: usize) -> Option<(usize, Vec<Vec<StepBefore>>)> {
         let branches = self.analysis.flow.branches();
         let fan = fan_of_all(self.analysis, join)?;
-        let mut arrivals: BTreeMap<usize, Vec<(usize, Via)>> = BTreeMap::new();
+        let mut arrivals: BTreeMap<usize, Vec<StepBefore>> = BTreeMap::new();
         for &(before, via) in self.before(join) {
             let mut labels = branches.visits(before).filter_map(|(_, visit)| {
                 let frame = branches.frames(visit.frame).find(|frame| frame.fan == fan)?;

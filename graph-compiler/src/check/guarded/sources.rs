@@ -26,7 +26,7 @@ use graph_model::reducer::Reducer;
 use graph_model::template::{Expression, Template};
 
 use super::answers::Answers;
-use super::paths::{GraphPaths, Via};
+use super::paths::{GraphPaths, StepBefore, Via};
 use super::shown::{mentions, shows};
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
@@ -474,7 +474,7 @@ impl<'a, 'd> Sources<'a, 'd> {
     fn step_to(
         &self,
         goal: &Goal,
-        (before, via): (usize, Via),
+        (before, via): StepBefore,
         call: usize,
         search: &mut Search,
     ) -> Result<(), Objection> {
