@@ -41,6 +41,9 @@ config:
     done: { type: return, output: { tasks: "${state.tasks}" } }
 "#;
 
+/// Stops a run whose calls have a length, and returns from when to when that took.
+type Stop = fn(Option<u64>) -> (SystemTime, SystemTime);
+
 /// The lengths of calls, in milliseconds; none for a graph that only routes and writes as often as it can.
 const CALLS: [Option<u64>; 4] = [None, Some(20), Some(600), Some(1_500)];
 
@@ -139,8 +142,7 @@ fn a_stop_is_heard_within_a_second_at_any_rate_of_writes() {
     let times = std::env::var("CLOCKS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     // Other tests use the processors, too. A stop that is not heard ends a run after minutes.
     let slack = if times > 1 { Duration::ZERO } else { Duration::from_secs(5) };
-    let places: [(&str, fn(Option<u64>) -> (SystemTime, SystemTime)); 3] =
-        [("spawner", spawner), ("worker", worker), ("resumer", resumer)];
+    let places: [(&str, Stop); 3] = [("spawner", spawner), ("worker", worker), ("resumer", resumer)];
     let mut wrong = Vec::new();
     for (name, measure) in places {
         for call in CALLS {
