@@ -354,10 +354,13 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else {
             return matches!(&term.kind, TermKind::Literal(Value::Null));
         };
+        // Another rule reports a key that is not set, unless the expression falls back on something.
+        let may_be_unset = expression.paths.len() > 1;
         expression.paths.iter().all(|path| {
             let (whole, parts) = match (path.root, path.segments.split_first()) {
                 (Root::State, Some((name, parts))) => match self.model.key(name) {
                     Some(key) if self.is_set(node, site, key) => (self.types.keys[key].ty.clone(), parts),
+                    Some(key) if may_be_unset => (self.types.keys[key].ty.clone().or_null(), parts),
                     _ => return false,
                 },
                 (Root::Inputs, Some((name, parts))) => match self.model.input(name) {
