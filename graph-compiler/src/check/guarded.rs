@@ -236,13 +236,21 @@ fn report_unapproved(
             let list = format!("the call is made for each element of the list of `{}`", name(*node));
             diagnostic.note(format!("{list}, which {} does not show", of(at)));
         }
+        Some((at, Weakness::Replaced)) => {
+            diagnostic.note(format!("a failure behind {} replaces what it shows", of(at)));
+        }
         None => {}
     }
     if let Some((interrupt, field)) = shown_in_text(analysis, path) {
         diagnostic
             .related(model.place(field), format!("`{interrupt}` shows it inside a longer text, which does not count"));
     }
-    diagnostic.help(help(analysis, source, path, call));
+    diagnostic.help(match weak {
+        Some((_, Weakness::Replaced)) => {
+            "assign it to a key of its own before the interrupt, and show and use that key".to_owned()
+        }
+        _ => help(analysis, source, path, call),
+    });
 }
 
 /// Returns a place in the payload of an interrupt that has a value inside a longer text, with the interrupt's name.

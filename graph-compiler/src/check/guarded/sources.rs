@@ -80,6 +80,13 @@ pub(super) enum Weakness {
     Used,
     /// The call is made for each element of the list of a node, which the interrupt does not show.
     List(usize),
+    /// It is the last error, which any failure behind the interrupt or beside it replaces.
+    Replaced,
+}
+
+/// Whether a value is, or has in it, the last error.
+fn has_last_error(path: &Path) -> bool {
+    path.root == Root::State && path.segments.first().is_none_or(|key| key == LAST_ERROR)
 }
 
 /// Where an untrusted value comes from.
@@ -275,8 +282,12 @@ impl<'a, 'd> Sources<'a, 'd> {
                 if self.analysis.model.key(&rest[0]).is_none() {
                     return false;
                 }
+                // Before a node has written the key, it has the value with which the run began.
+                if self.begun(&path, usize::MAX, false).is_err() {
+                    return false;
+                }
                 if self.analysis.model.definition.hooks[hook].event == Event::GraphStarted {
-                    return self.begun(&path, usize::MAX, false).is_ok();
+                    return true;
                 }
                 let (mut search, none) = (Search::default(), Some(Weakness::Used));
                 let valid = Valid { none, ..Valid::default() };
@@ -345,6 +356,9 @@ impl<'a, 'd> Sources<'a, 'd> {
         let valid = &goal.valid;
         if valid.none.is_some() {
             return valid.none;
+        }
+        if goal.paths.iter().any(has_last_error) {
+            return Some(Weakness::Replaced);
         }
         if valid.used.contains(&interrupt.node) {
             return Some(Weakness::Used);
