@@ -548,12 +548,10 @@ const INPUTS: &str = "config_schema: { type: object, required: [kind, count, lis
      maybe: { type: string }, choice: { type: [string, \"null\"], enum: [x, z, null] }, list: { type: array, items: { type: string } }, \
      which: { type: string, enum: [t/tool, v/tool] }, any: { type: string }, token: { type: string, x-secret: true } } }";
 
-const CONTRACTS: [(&str, &str); 9] = [
-    ("tools/t/tool.yaml", "version: \"1.0.0\"\ntool_type: rust\nconfig_schema: { type: object, properties: {} }\n"),
-    ("tools/u/tool.yaml", "version: \"1.0.0\"\ntool_type: rust\nconfig_schema: { type: object, properties: {} }\n"),
-    ("tools/v/tool.yaml", "version: \"1.0.0\"\ntool_type: rust\nconfig_schema: { type: object, properties: {} }\n"),
-    ("tools/w/one.yaml", "version: \"1.0.0\"\ntool_type: rust\nconfig_schema: { type: object, properties: {} }\n"),
-    ("tools/w/two.yaml", "version: \"1.0.0\"\ntool_type: rust\nconfig_schema: { type: object, properties: {} }\n"),
+/// Tools without parameters.
+const PLAIN_TOOLS: [&str; 5] = ["t/tool", "u/tool", "v/tool", "w/one", "w/two"];
+
+const CONTRACTS: [(&str, &str); 4] = [
     (
         "tools/t/text.yaml",
         "version: \"1.0.0\"\ntool_type: rust\nconfig_schema: { type: object, properties: { subject: { type: string } }, required: [subject] }\n\
@@ -588,6 +586,10 @@ const INNER: &str = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core
 
 fn tree_of_corrections() -> Tree {
     let tree = Tree::new();
+    for name in PLAIN_TOOLS {
+        let text = "version: \"1.0.0\"\ntool_type: rust\nconfig_schema: { type: object, properties: {} }\n";
+        tree.write(&format!("tools/{name}.yaml"), sign(text));
+    }
     for (name, text) in CONTRACTS {
         tree.write(name, sign(text));
     }

@@ -419,14 +419,15 @@ codes! {
          write `on_no_match: fail`.";
     NEVER_FOLLOWED = "G0162"(Deny), "an edge that can never be followed",
         "The condition of the edge never holds, or an edge before it is followed wherever it holds. The run never takes \
-         this edge. Correct the condition or the order of the edges, or remove the edge.";
+         this edge. An edge that needs a later visit than `limits.visits` or `max_steps` allows is never followed either. Correct \
+         the condition or the order of the edges, raise the limit, or remove the edge.";
     NEEDLESS_DEFAULT = "G0163"(Warn), "a last edge that is never followed",
         "The edges before it cover every case, so no case is left for the edge without `when`. Remove it, so that the \
          compiler reports a case that is added later. If the edge is needed, one of the conditions covers more than was \
          meant.";
     ALWAYS_SAME = "G0164"(Warn), "a comparison that is always true or always false",
-        "The type of the value, and the paths to this place, leave only the possibilities that the message shows. The \
-         comparison has the same result for all of them. Remove the comparison, or correct it.";
+        "The type of the value, the paths to this place, and for `visit.number` the limits, leave only the possibilities that the \
+         message shows. The comparison has the same result for all of them. Remove the comparison, or correct it.";
     VALUE_OF_EXISTS = "G0165"(Deny), "`exists` with a value",
         "`exists` tests whether there is a value, and ignores its own `value`, even `value: false`. To test that there is \
          no value, compare with null: `{ path: state.key, value: null }`.";
@@ -438,7 +439,8 @@ codes! {
 
     STUCK_LOOP = "G0170"(Deny), "a loop that cannot end after its first round",
         "The exits of the loop look only at values that no node of the loop changes: inputs, keys that are written \
-         elsewhere, and keys that get the value that they have, or the same input each time. If no exit is taken in one \
+         elsewhere, and keys that get the value that they have, or the same input each time; or their conditions hold for no value. \
+         If no exit is taken in one \
          round, none is taken in any later round, until `max_steps` stops the run with an error. Let a node of the loop \
          write a value that an exit looks at, or count the rounds: `visit.number` is how often the run has come to the \
          node.";
@@ -499,7 +501,8 @@ codes! {
          interrupt shows it. Show it by itself in the payload of an interrupt on each path, before which it has its value, and \
          let the answer decide: whatever the other values are, one answer does not lead to the call. Each approval is for one \
          call, also where a call fails and is made again; where it is made for each element of a list, the payload shows \
-         the list too. Trusted without an approval are the texts of the graph itself, inputs with `x-guarded: true`, for which \
+         the list too. The last error is never approved, since any failure replaces it: assign it to a key first. Trusted without an \
+         approval are the texts of the graph itself, inputs with `x-guarded: true`, for which \
          the caller of the graph vouches, and numbers, booleans and words of an `enum` from functions of the program, signals \
          and answers. A parameter that its contract marks with `x-guarded: false` takes any value.";
     REWRITTEN = "G0187", "a value that changes after its approval",

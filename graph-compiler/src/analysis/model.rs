@@ -20,7 +20,7 @@ use graph_model::value::Value;
 use super::calls::{CalledTool, Caller, Need, StartedTask, TaskCall, calls, need, task_of, tool_key, waits_for_thread};
 use super::components::cyclic;
 use super::edges::{Onward, edges, followed, onward};
-use super::provided::or_failure;
+use super::provided::{field, or_failure, run_of_thread};
 use super::reads::{PathRead, Site, reads};
 use crate::items::{InnerKey, InnerKeys, Items, TaskItem, TaskTarget};
 use crate::types::{Type, TypeKind, TypedField};
@@ -357,24 +357,7 @@ impl<'d> Model<'d> {
         let Some(TaskTarget::Found(TaskItem { answer: Some(answer), .. })) = self.started(task.name.as_ref()?) else {
             return None;
         };
-        let field = |name: &str, ty: Type| TypedField {
-            name: name.to_owned(),
-            ty,
-            default: None,
-            description: None,
-            rules: Vec::new(),
-        };
-        let text = || Type::of(TypeKind::String);
-        let cost = ["turns", "tokens", "micros"].map(|name| field(name, Type::of(TypeKind::Integer)));
-        let fields = vec![
-            field("thread_id", text()),
-            field("directive", text()),
-            field("status", text()),
-            field("outputs", answer.clone()),
-            field("output", answer.clone()),
-            field("cost", Type::of(TypeKind::Object(cost.into()))),
-        ];
-        Some(Type::of(TypeKind::Object(fields)))
+        Some(run_of_thread(answer))
     }
 
     /// Whether a call gives several parameters, and none of them is one of its tool: the author means another tool.
@@ -393,12 +376,10 @@ impl<'d> Model<'d> {
         if wait.signals.is_empty() {
             return None;
         }
-        let field =
-            |name: String, ty: Type| TypedField { name, ty, default: None, description: None, rules: Vec::new() };
-        let mut fields = vec![field(SIGNAL.to_owned(), Type::of(TypeKind::Enum(names().collect())))];
+        let mut fields = vec![field(SIGNAL, Type::of(TypeKind::Enum(names().collect())))];
         for name in names() {
             let ty = self.value_of_signal(&name);
-            fields.push(field(name, if wait.signals.len() == 1 { ty } else { ty.or_null() }));
+            fields.push(field(&name, if wait.signals.len() == 1 { ty } else { ty.or_null() }));
         }
         Some(Type::of(TypeKind::Object(fields)))
     }

@@ -27,6 +27,20 @@ pub(crate) fn or_failure(result: &Type) -> Type {
     }
 }
 
+/// Returns the type of what the runtime's tool for threads yields for an agent whose answers have a type.
+pub(crate) fn run_of_thread(answer: &Type) -> Type {
+    let text = |name| field(name, Type::of(TypeKind::String));
+    let cost = ["turns", "tokens", "micros"].map(|name| field(name, Type::of(TypeKind::Integer)));
+    Type::of(TypeKind::Object(vec![
+        text("thread_id"),
+        text("directive"),
+        text("status"),
+        field("outputs", answer.clone()),
+        field("output", answer.clone()),
+        field("cost", Type::of(TypeKind::Object(cost.into()))),
+    ]))
+}
+
 /// Returns the type of a nested run as its node sees it, if the nested graph returns `output` (R188).
 pub(crate) fn run_of(output: &Type) -> Type {
     let (any, text) = (|| Box::new(Type::any()), || Type::of(TypeKind::String));

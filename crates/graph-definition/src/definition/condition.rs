@@ -46,9 +46,44 @@ pub(super) fn parse(
     grammar::condition(tree, &mut ConditionsInFile { reader, names }).ok()
 }
 
-/// Reads the path of a value that a node routes by.
-pub(super) fn parse_path(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &str) -> Option<Spanned<Path>> {
-    read_path(reader, tree, what, NamesInScope::Node)
+/// A field that has a path, as messages speak of it.
+#[derive(Clone, Copy)]
+pub(super) struct PathField {
+    name: &'static str,
+    /// The path, and its owner, in words.
+    path: &'static str,
+    owner: &'static str,
+    /// Where the path may lead.
+    scope: &'static str,
+}
+
+impl PathField {
+    const CONDITION: Self = Self {
+        name: "`path`",
+        path: "the path of a condition",
+        owner: "a condition",
+        scope: "a condition looks into `state`, `inputs`, `result` and `visit`",
+    };
+    /// `by` of a route.
+    pub(super) const ROUTE: Self = Self {
+        name: "`by`",
+        path: "`by`",
+        owner: "`by`",
+        scope: "`by` looks into `state`, `inputs`, `result` and `visit`",
+    };
+    /// `element` of an entry.
+    pub(super) const ELEMENT: Self = Self::of_element("`element`");
+    /// A path in `element` of an entry, for one of several lists.
+    pub(super) const IN_ELEMENT: Self = Self::of_element("a path in `element`");
+
+    const fn of_element(name: &'static str) -> Self {
+        Self { name, path: name, owner: name, scope: "the element of an entry is an input: `inputs.name`" }
+    }
+}
+
+/// Reads the path of a value that a node routes by, or that an entry takes.
+pub(super) fn parse_path(reader: &mut DefinitionReader<'_>, tree: &YamlTree, of: PathField) -> Option<Spanned<Path>> {
+    read_path(reader, tree, of, NamesInScope::Node)
 }
 
 /// Builds conditions from a file, and reports mistakes.
@@ -82,7 +117,7 @@ impl<'t> Conditions<'t, YamlTree> for ConditionsInFile<'_, '_> {
     }
 
     fn path(&mut self, path: &'t YamlTree) -> Result<Spanned<Path>, Reported> {
-        read_path(self.reader, path, "`path`", self.names).ok_or(Reported)
+        read_path(self.reader, path, PathField::CONDITION, self.names).ok_or(Reported)
     }
 
     fn operator(&mut self, word: &'t TreeKey, name: &'t YamlTree) -> Result<Option<Operator>, Reported> {
@@ -169,23 +204,21 @@ impl ConditionsInFile<'_, '_> {
 fn read_path(
     reader: &mut DefinitionReader<'_>,
     tree: &YamlTree,
-    what: &str,
+    of: PathField,
     names: NamesInScope<'_>,
 ) -> Option<Spanned<Path>> {
-    let text = reader.text(tree, what)?;
+    let text = reader.text(tree, of.name)?;
     let place = SourcePlace::new(reader.source, text.span.clone());
-    let reader_of = if what == "`path`" { "a condition" } else { what };
     let otherwise = match names {
-        NamesInScope::Hook(_) => String::new(),
-        _ if what.contains("element") => "the element of an entry is an input: `inputs.name`".to_owned(),
-        _ => format!("{reader_of} looks into `state`, `inputs`, `result` and `visit`"),
+        NamesInScope::Hook(_) => "",
+        NamesInScope::Node | NamesInScope::Item(_) => of.scope,
     };
     match names.parse_path(&text.value, &reader.arguments) {
         Ok(Path { root: Root::Now | Root::Timestamp, .. }) => {
             let diagnostic = reader.diagnostics.error(
                 code::UNKNOWN_NAMESPACE,
                 place,
-                format!("{reader_of} cannot look at `{}`", text.value),
+                format!("{} cannot look at `{}`", of.owner, text.value),
             );
             match names {
                 NamesInScope::Hook(_) => diagnostic.note(names.listed()),
@@ -200,12 +233,9 @@ fn read_path(
                 let diagnostic = reader.diagnostics.error(
                     code::BAD_TEMPLATE,
                     place,
-                    match what {
-                        "`path`" => "the path of a condition is written without `${…}`".to_owned(),
-                        _ => format!("{what} is written without `${{…}}`"),
-                    },
+                    format!("{} is written without `${{…}}`", of.path),
                 );
-                diagnostic.help(format!("write `{}: {inside}`", what.trim_matches('`')));
+                diagnostic.help(format!("write `{}: {inside}`", of.name.trim_matches('`')));
                 let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '.');
                 if inside.chars().all(is_plain) && names.parse_path(inside, &reader.arguments).is_ok() {
                     diagnostic.fix(inside, true);
@@ -216,7 +246,7 @@ fn read_path(
                     _ => 0..text.value.len(),
                 };
                 let place = SourcePlace::new(reader.source, locate(reader.source, &text.span, &text.value, &span));
-                template::report_path(reader, place, &error, &otherwise, names);
+                template::report_path(reader, place, &error, otherwise, names);
             }
             None
         }

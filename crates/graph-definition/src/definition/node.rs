@@ -9,7 +9,7 @@ use graph_signing::is_role;
 
 use super::action::{self, CallDefinition};
 use super::channel;
-use super::condition::{self, TestDefinition};
+use super::condition::{self, PathField, TestDefinition};
 use super::conduct::{self, Conduct};
 use super::duration;
 use super::env::RequiredEnv;
@@ -1338,7 +1338,8 @@ fn parse_on_branch_error(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>)
 /// Reads `next: { by: …, to: { … } }`.
 fn parse_by(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Option<RouteDefinition> {
     *lost |= reader.only(fields, "`next` with `by`", &BY, &[]);
-    let by = reader.required(fields, "`next`", "by").and_then(|tree| condition::parse_path(reader, tree, "`by`"));
+    let by =
+        reader.required(fields, "`next`", "by").and_then(|tree| condition::parse_path(reader, tree, PathField::ROUTE));
     let targets = reader.required(fields, "`next` with `by`", "to")?;
     let targets = reader.map(targets, "`to`")?;
     if targets.entries.len() > MOST_EDGES {

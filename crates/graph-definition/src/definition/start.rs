@@ -4,7 +4,7 @@ use graph_model::condition::Condition;
 use graph_model::name::NodeName;
 use graph_model::path::Path;
 
-use super::condition;
+use super::condition::{self, PathField};
 use super::node::{EdgeDefinition, EdgeList, MOST_EDGES, NodeDefinition, NodeKind, RouteDefinition};
 use super::reader::{DefinitionReader, Spanned};
 use crate::diagnostic::{SourcePlace, code};
@@ -77,7 +77,7 @@ fn parse_entry(reader: &mut DefinitionReader<'_>, name: Spanned<String>, tree: &
 fn parse_elements(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<EntryElement>> {
     match &tree.node {
         TreeNode::String(_) => {
-            let path = condition::parse_path(reader, tree, "`element`")?;
+            let path = condition::parse_path(reader, tree, PathField::ELEMENT)?;
             Some(vec![EntryElement { name: None, path }])
         }
         TreeNode::Map(_) => {
@@ -92,7 +92,7 @@ fn parse_elements(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<
             }
             let element = |(key, tree): &(TreeKey, YamlTree)| {
                 let name = Spanned { value: key.name.clone(), span: key.span.clone() };
-                let path = condition::parse_path(reader, tree, "a path in `element`")?;
+                let path = condition::parse_path(reader, tree, PathField::IN_ELEMENT)?;
                 Some(EntryElement { name: Some(name), path })
             };
             // Each of them is read, also behind one that cannot be.

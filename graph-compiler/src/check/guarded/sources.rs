@@ -378,15 +378,26 @@ impl<'a, 'd> Sources<'a, 'd> {
     /// Returns the interrupts by which a search has approved a value and that do not decide about the call. One decides by itself, or
     /// together with others: it has an answer that leads to the call only by an answer to one of them. The last before the call decides.
     fn undecided(&self, call: usize, search: &Search) -> BTreeSet<usize> {
+        let mut together = BTreeSet::new();
+        for &interrupt in search.approved.difference(&search.passed) {
+            if together.len() < MOST_TOGETHER && !self.is_used_by_another(interrupt, call) {
+                together.insert(interrupt);
+            }
+        }
+        let mut undecided = BTreeSet::new();
+        for &interrupt in &search.approved {
+            let answers = self.answers(interrupt);
+            if !answers.decide(call) && (together.is_empty() || !answers.decide_with(&together, call)) {
+                undecided.insert(interrupt);
+            }
+        }
+        undecided
+    }
+
+    /// Whether another guarded call than that of a node may use the approval of an interrupt.
+    fn is_used_by_another(&self, interrupt: usize, call: usize) -> bool {
         let uses = self.uses.borrow();
-        let is_free = |node: usize| !uses.iter().enumerate().any(|(user, used)| user != call && used.contains(&node));
-        let others = || search.approved.iter().copied().filter(|one| !search.passed.contains(one));
-        let others: BTreeSet<usize> = others().filter(|&one| is_free(one)).take(MOST_TOGETHER).collect();
-        let is_undecided = |&one: &usize| {
-            let answers = self.answers(one);
-            !answers.decide(call) && (others.is_empty() || !answers.decide_with(&others, call))
-        };
-        search.approved.iter().copied().filter(is_undecided).collect()
+        uses.iter().enumerate().any(|(user, used)| user != call && used.contains(&interrupt))
     }
 
     /// Adds the goals from which the value of one comes.
@@ -458,12 +469,10 @@ impl<'a, 'd> Sources<'a, 'd> {
             return false;
         }
         let Some((fan, arrivals)) = self.paths.arrivals(goal.node) else { return false };
-        let is_written = |path: &Path| {
-            let mut inside = (0..self.paths.nodes().len()).filter(|&node| self.paths.is_inside(node, fan));
-            inside.any(|node| self.node(node).changed().any(|key| is_key(path, key.value.as_str())))
-        };
-        if !goal.paths.iter().all(|path| matches!(path.root, Root::State | Root::Inputs) && !is_written(path)) {
-            return false;
+        for path in &goal.paths {
+            if !matches!(path.root, Root::State | Root::Inputs) || self.is_written_inside(path, fan) {
+                return false;
+            }
         }
         arrivals.iter().any(|steps| {
             let mut branch = Search {
@@ -482,6 +491,12 @@ impl<'a, 'd> Sources<'a, 'd> {
             }
             is_approved
         })
+    }
+
+    /// Whether a node in the branches of a fan-out writes the key that a path leads to or into.
+    fn is_written_inside(&self, path: &Path, fan: usize) -> bool {
+        let mut inside = (0..self.paths.nodes().len()).filter(|&node| self.paths.is_inside(node, fan));
+        inside.any(|node| self.node(node).changed().any(|key| is_key(path, key.value.as_str())))
     }
 
     /// Adds the goals for a value that a node has from one of those before it.
